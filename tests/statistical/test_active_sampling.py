@@ -5,9 +5,8 @@ import pytest
 
 from fedperf_campaigns.campaign.sampling import SamplingGrid
 from fedperf_campaigns.tables.layout import Table
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.profiling.grids import NONE_FAILED, made
 

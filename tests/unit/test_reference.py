@@ -13,7 +13,7 @@ from fedperf_client.commands.advise_logs import advice_facts
 from fedperf_client.formatting.facts import values_of
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import QueryRegime
 from fedperf_engines.platforms.engine import could_run
 from fedperf_engines.platforms.operations import AnyOperation
 from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement

@@ -28,15 +28,14 @@ from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
-    HOLDS,
     MOST_ASKED,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
+    ON_TIME,
     deadline_facts,
     format_probability,
     time_facts,
@@ -149,7 +148,7 @@ class ConfigurationPrediction:
     """
 
     columns: Configuration
-    estimate: Estimate
+    estimate: Prediction
     chance: float | None
     memory_problem: str | None
     broken_constraint: str | None = None
@@ -161,18 +160,17 @@ class ConfigurationPrediction:
         if self.chance is None:
             return None
         runs = self.memory_problem is None and self.no_promise is None
-        return runs and self.chance >= HOLDS
+        return runs and self.chance >= ON_TIME
 
     @property
     def facts(self) -> list[Fact]:
         """Return the table's row, in seconds and shares."""
-        prediction = self.estimate.prediction
         found = [
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
-            *time_facts(prediction, self.estimate.p90_seconds),
-            Fact("regime", self.estimate.kind.value, "regime", self._regime()),
-            Fact("extrapolating", prediction.extrapolating),
+            *time_facts(self.estimate),
+            Fact("regime", self.estimate.regime.value, "regime", self._regime()),
+            Fact("extrapolating", self.estimate.extrapolating),
             Fact("memory_problem", self.memory_problem),
             Fact("broken_constraint", self.broken_constraint),
             Fact("no_promise", self.no_promise),
@@ -184,9 +182,9 @@ class ConfigurationPrediction:
         return found
 
     def _regime(self) -> str:
-        kind, broken = self.estimate.kind, self.broken_constraint
+        kind, broken = self.estimate.regime, self.broken_constraint
         words = ["inside" if kind is QueryRegime.SEEN else kind.value]
-        if self.estimate.prediction.extrapolating:
+        if self.estimate.extrapolating:
             words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
         ruled_out = None if broken is None else f"ruled out by the campaign ({broken})"
         return ", ".join([*words, *filter(None, (self.memory_problem, ruled_out))])
@@ -237,14 +235,14 @@ def predict_configurations(
 ) -> list[ConfigurationPrediction]:
     """Predict the job's time at each of the configurations `asked`."""
     grid, load = measured.campaign.grid, measured.load.half_width
-    estimates = predictor.estimate(grid.table(asked))
+    estimates = predictor.predict(grid.table(asked))
     if load > 0:
-        estimates = [carried(each, added=load) for each in estimates]
+        estimates = [each.shifted(added=load) for each in estimates]
     return [
         ConfigurationPrediction(
             columns,
             estimate,
-            None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
+            None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
             measured.memory_problem(columns),
             grid.broken_constraint(columns),
             measured.no_promise(columns),

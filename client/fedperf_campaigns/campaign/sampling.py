@@ -34,8 +34,9 @@ from numpy.typing import NDArray
 from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_campaigns.tables.layout import Table, TableColumn, TableLayout
 from fedperf_campaigns.tables.learners import Forest, table_learners
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet, weigh
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.ensemble import cross_validate
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize, grouped_split
 from fedperf_client.prediction.learners.base_learners import Boosting, Learner
 from fedperf_client.prediction.learners.ridge import varying_columns
 from fedperf_client.prediction.prediction import Floats
@@ -264,11 +265,11 @@ class SamplingGrid:
         known = TrainingSet(
             self.samples.take(rows),
             np.log(list(measured.values())),
-            ScaleAndSize(self.places.scale[rows], self.places.size[rows]),
+            self.places.take(rows),
             np.arange(len(rows)),
         )
-        weighing = weigh(known, self.learners)
-        errors = np.abs(np.expm1(-weighing.outcome().errors))
+        weighing = cross_validate(known, self.learners, grouped_split(known.groups))
+        errors = np.abs(np.expm1(-weighing.weights().errors))
         shares = np.bincount(self.spacing.nearest(rows), minlength=len(rows)) / len(self)
         return float(shares[weighing.rows] @ errors)
 

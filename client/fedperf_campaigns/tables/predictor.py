@@ -32,26 +32,27 @@ from fedperf_campaigns.tables.prior_slopes import (
     prior_slopes,
     priors_of,
 )
-from fedperf_client.prediction.ensemble.ensemble import (
-    FittedEnsemble,
-    OnProgress,
-    TrainingSet,
-    weigh,
-)
-from fedperf_client.prediction.ensemble.intervals import Estimate, StudentT
-from fedperf_client.prediction.ensemble.learner_catalogue import usable
+from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, OnProgress, cross_validate
+from fedperf_client.prediction.ensemble.learner_catalogue import is_usable
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     HoldoutSplit,
-    QueryRegime,
     ScaleAndSize,
-    asks,
-    closest_scheme,
-    grouped_folds,
+    SplitKey,
+    closest_split,
+    grouped_split,
     holdout_splits,
+    query_regimes,
 )
 from fedperf_client.prediction.learners.base_learners import Fitted, Learner
 from fedperf_client.prediction.learners.ridge import ROUNDING
-from fedperf_client.prediction.prediction import LOG_SECONDS_LIMIT, Floats
+from fedperf_client.prediction.prediction import (
+    LOG_SECONDS_LIMIT,
+    Floats,
+    Prediction,
+    QueryRegime,
+    StudentT,
+)
 from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MIXED_FROM = 5
@@ -130,7 +131,7 @@ class TablePredictor:
     _believed: FittedSlopes
     _floors: Mapping[bytes, float]
     _fixed: frozenset[str]
-    _weighed: dict[tuple[QueryRegime, int], _WeighedMixture] = field(default_factory=dict)
+    _weighed: dict[SplitKey, _WeighedMixture] = field(default_factory=dict)
     _fits: dict[str, Fitted] = field(default_factory=dict)
     _shares: Counter[str] = field(default_factory=Counter)
 
@@ -171,7 +172,7 @@ class TablePredictor:
         rows, place = distinct_rows(samples.features)
         known = TrainingSet(samples, log_seconds, _places(layout, samples), place)
         learners = tuple(
-            e for e in table_learners(layout, elsewhere=elsewhere) if usable(e, len(rows), {})
+            e for e in table_learners(layout, elsewhere=elsewhere) if is_usable(e, len(rows), {})
         )
         fixed = measured.fixed
         return cls(layout, known, len(rows), learners, on_progress, slopes, believed, floors, fixed)
@@ -184,17 +185,17 @@ class TablePredictor:
         total = sum(self._shares.values())
         return {name: share / total for name, share in self._shares.items() if share > 0}
 
-    def estimate(self, table: Table) -> list[Estimate]:
+    def predict(self, table: Table) -> list[Prediction]:
         """How long each row of `table` takes.
 
         Raises:
             InvalidTableError: a column is missing, or holds what it must not.
         """
         written = self.layout.samples(table)
-        kinds = asks(self.known.places, _places(self.layout, written))
+        kinds = query_regimes(self.known.places, _places(self.layout, written))
         outside = self._outside(table, written.features)
         asked, unknown = self._without_fixed(written)
-        ways = asks(self.known.places, _places(self.layout, asked))
+        ways = query_regimes(self.known.places, _places(self.layout, asked))
         belief = self._believed.posterior(asked)
         spread = np.sqrt(belief.variance + belief.noise)
         ran = self._ran(asked.features)
@@ -205,7 +206,7 @@ class TablePredictor:
             if self.configurations >= MIXED_FROM and not ran[row]:
                 one = asked.take(np.array([row]))
                 weighed = self._weighed_for(ways[row], _places(self.layout, one))
-                middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights
+                middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights.by_name
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
                 scale = max(scale * math.sqrt(square), math.sqrt(belief.noise))
@@ -214,7 +215,7 @@ class TablePredictor:
             self._shares.update(shares)
             law = StudentT(math.hypot(scale, unknown[row]), freedom)
             inside = not outside[row]
-            found.append(Estimate.around(middle, law, kind=kind, level=LEVEL, inside=inside))
+            found.append(Prediction(middle, law, LEVEL, kind, extrapolating=not inside))
         return found
 
     def _without_fixed(self, asked: EncodedQueries) -> tuple[EncodedQueries, Floats]:
@@ -237,25 +238,27 @@ class TablePredictor:
 
     def _weighed_for(self, kind: QueryRegime, asked: ScaleAndSize) -> _WeighedMixture:
         ways = holdout_splits(self.known.places, kind, self.known.samples.features)
-        way = closest_scheme(ways, self.known.places, asked)
-        key = (QueryRegime.SEEN, 0) if way is None else (way.kind, way.cut)
-        if key not in self._weighed:
-            weighing = weigh(self.known, self.learners, way, on_progress=self.on_progress)
-            outcome = weighing.outcome()
-            squares = np.minimum(outcome.errors**2 / self._fold_variances(way), MOST_FAR**2)
+        split = closest_split(ways, self.known.places, asked) or grouped_split(self.known.groups)
+        if split.key not in self._weighed:
+            weighing = cross_validate(
+                self.known, self.learners, split, on_progress=self.on_progress
+            )
+            weights = weighing.weights()
+            squares = np.minimum(weights.errors**2 / self._fold_variances(split), MOST_FAR**2)
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
             of_each = np.bincount(place, squares) / np.bincount(place)
-            mixture = FittedEnsemble.of(outcome, self._fit)
-            self._weighed[key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
-        return self._weighed[key]
+            mixture = FittedEnsemble.of(weights, self._fit)
+            self._weighed[split.key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
+        return self._weighed[split.key]
 
-    def _fold_variances(self, way: HoldoutSplit | None) -> Floats:
+    def _fold_variances(self, split: HoldoutSplit) -> Floats:
         """Of the error of one execution held out, as the prior on slopes believes without it."""
         known = self.known
         parts = []
-        for fold in grouped_folds(known.groups, 0) if way is None else way.folds:
-            fitted = self._slopes.fit(known.samples.take(fold.kept), known.log_seconds[fold.kept])
-            belief = fitted.posterior(known.samples.take(fold.held))
+        for fold in split.folds:
+            rows = fold.training
+            fitted = self._slopes.fit(known.samples.take(rows), known.log_seconds[rows])
+            belief = fitted.posterior(known.samples.take(fold.held_out))
             parts.append(belief.variance + belief.noise)
         return np.concatenate(parts)
 

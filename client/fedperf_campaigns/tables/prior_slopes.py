@@ -238,31 +238,32 @@ class PriorSlopes:
         if not (np.isfinite(samples.features).all() and np.isfinite(log_seconds).all()):
             raise InvalidSlopesError("features and run times to learn from are finite")
         means, counts, rows, within = _configurations(samples.features, log_seconds)
-        known = samples.features[rows]
-        middle = known.mean(axis=0) if len(known) else np.zeros(len(self.priors))
+        rows_seen = samples.features[rows]
+        middle = rows_seen.mean(axis=0) if len(rows_seen) else np.zeros(len(self.priors))
         level = float(means.mean()) if len(means) else 0.0
         scatter = Scatter(
             within + self.elsewhere.squares,
             len(log_seconds) - len(counts) + self.elsewhere.freedom,
         )
+        shapes = self._shapes(rows_seen, middle)
         return FittedSlopes(
             middle,
-            known - middle,
+            rows_seen - middle,
             level,
             self.scaling,
-            _weighed(self._shapes(known, middle), known - middle, means - level, counts, scatter),
+            _weighed(shapes, rows_seen - middle, means - level, counts, scatter),
         )
 
-    def _shapes(self, known: Floats, middle: Floats) -> list["_Shape"]:
+    def _shapes(self, rows: Floats, middle: Floats) -> list["_Shape"]:
         sd = np.array([each.sd for each in self.priors])
         mean = np.array([each.mean for each in self.priors])
         length = np.array([each.length for each in self.priors])
         if self.scaling is None:
-            return [_Shape(1.0, mean, sd**2, length, np.zeros((1, len(known))))]
-        columns, no_law = [self.scaling.scale, self.scaling.size], np.zeros((1, len(known)))
+            return [_Shape(1.0, mean, sd**2, length, np.zeros((1, len(rows))))]
+        columns, no_law = [self.scaling.scale, self.scaling.size], np.zeros((1, len(rows)))
         flat = []
         for place in columns:
-            if len(np.unique(known[:, place])) >= NO_SLOPE_FROM:
+            if len(np.unique(rows[:, place])) >= NO_SLOPE_FROM:
                 other = np.arange(len(mean)) != place
                 parts = mean * other, (sd * other) ** 2
                 flat.append(_Shape(NO_SLOPE_SHARE, *parts, length, no_law))
@@ -270,7 +271,7 @@ class PriorSlopes:
         line = _Shape(rest, mean, sd**2, length, no_law)
         mean, sd = mean.copy(), sd.copy()
         mean[columns], sd[columns] = 0.0, LAW_SLOPE_SD
-        laws = self.scaling.shapes(known, middle)
+        laws = self.scaling.shapes(rows, middle)
         return [line, *flat, _Shape(LAWS_SHARE, mean, sd**2, length, laws, is_law=True)]
 
 
@@ -357,9 +358,9 @@ class FittedSlopes:
         laws = (
             None if self._scaling is None else self._scaling.shapes(queries.features, self._middle)
         )
-        found = [self._of(each, rows, laws) for each in self._hypotheses]
+        moments = [self._of(each, rows, laws) for each in self._hypotheses]
         weights = np.array([each.weight for each in self._hypotheses])
-        means, variances = (np.array(each) for each in zip(*found, strict=True))
+        means, variances = (np.array(each) for each in zip(*moments, strict=True))
         mean = weights @ means
         return SlopePosterior(
             mean,
@@ -372,8 +373,8 @@ class FittedSlopes:
         shape = each.shape
         crossed = shape.lines(rows, self._known)
         crossed += each.departure * shape.near(rows, self._known, each.reach)
-        given = laws if shape.is_law and laws is not None else np.zeros((1, len(rows)))
-        by_law = self._level + rows @ shape.mean + given + each.pulls @ crossed.T
+        by_laws = laws if shape.is_law and laws is not None else np.zeros((1, len(rows)))
+        by_law = self._level + rows @ shape.mean + by_laws + each.pulls @ crossed.T
         mean = each.laws @ by_law
         prior = LEVEL_VARIANCE + rows**2 @ shape.variance + each.departure
         variance = prior - ((crossed @ each.inverse) * crossed).sum(axis=1)
@@ -381,13 +382,13 @@ class FittedSlopes:
 
 
 def _weighed(
-    shapes: list[_Shape], known: Floats, means: Floats, counts: Floats, scatter: Scatter
+    shapes: list[_Shape], configurations: Floats, means: Floats, counts: Floats, scatter: Scatter
 ) -> tuple[_Hypothesis, ...]:
     """Return the points of the grid that count, their weights of sum 1.
 
     Args:
         shapes: the line, and the laws.
-        known: features of the configurations around their middle, [rows, features].
+        configurations: features of the configurations around their middle, [rows, features].
         means: of their repeats, around the level, [rows].
         counts: of their repeats, [rows].
         scatter: of repeats.
@@ -396,17 +397,18 @@ def _weighed(
     scores: list[Floats] = []
     points: list[tuple[_Shape, float, float, float, Floats, Floats, Floats]] = []
     for shape in shapes:
-        left = means - known @ shape.mean - shape.known
-        lines = shape.lines(known, known)
+        left = means - configurations @ shape.mean - shape.known
+        lines = shape.lines(configurations, configurations)
         for reach, departure in product(REACHES, DEPARTURES):
-            covariance = lines + departure**2 * shape.near(known, known, reach)
+            covariance = lines + departure**2 * shape.near(configurations, configurations, reach)
             values, vectors = np.linalg.eigh(covariance * np.outer(root, root))
             turned = ((left * root) @ vectors) ** 2
             for noise in NOISES:
                 spread = np.maximum(values, 0.0) + noise**2
                 fit = (turned / spread).sum(axis=1) + scatter.squares / noise**2
                 size = np.log(spread).sum() + 2 * scatter.freedom * np.log(noise)
-                prior = np.log(shape.prior / len(left)) + _log_prior(departure, noise)
+                away = np.log([departure / USUAL_DEPARTURE, noise / USUAL_NOISE]) / PRIOR_SD
+                prior = np.log(shape.prior / len(left)) + float(-(away @ away) / 2)
                 scores.append(prior - (fit + size) / 2)
                 points.append((shape, departure, reach, noise, spread, vectors, left))
     best = max(float(each.max()) for each in scores)
@@ -414,11 +416,11 @@ def _weighed(
     sums = np.array([each.sum() for each in weights])
     counted = np.flatnonzero(sums >= LEAST_WEIGHT * sums.sum())
     total = float(sums[counted].sum())
-    found = []
+    hypotheses = []
     for place in counted.tolist():
         shape, departure, reach, noise, spread, vectors, left = points[place]
         inverse = (vectors / spread) @ vectors.T * np.outer(root, root)
-        found.append(
+        hypotheses.append(
             _Hypothesis(
                 float(sums[place]) / total,
                 shape,
@@ -430,12 +432,7 @@ def _weighed(
                 left @ inverse,
             )
         )
-    return tuple(found)
-
-
-def _log_prior(departure: float, noise: float) -> float:
-    away = np.log([departure / USUAL_DEPARTURE, noise / USUAL_NOISE]) / PRIOR_SD
-    return float(-(away @ away) / 2)
+    return tuple(hypotheses)
 
 
 def _configurations(
@@ -450,8 +447,8 @@ def _configurations(
     counts = np.bincount(place, minlength=len(rows)).astype(np.float64)
     means = np.bincount(place, log_seconds, minlength=len(rows)) / np.maximum(counts, 1.0)
     within = float(((log_seconds - means[place]) ** 2).sum())
-    kept = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.int64)
-    return means[kept], counts[kept], rows[kept], within
+    used = np.linspace(0, len(rows) - 1, min(len(rows), MOST_ROWS)).astype(np.int64)
+    return means[used], counts[used], rows[used], within
 
 
 # --- priors by the role of a column -----------------------------------------------------------

@@ -19,9 +19,9 @@ from functools import partial
 import numpy as np
 
 from fedperf_client.advice.spark_application import SparkApplication
-from fedperf_client.prediction.ensemble.intervals import SURE, USUAL_DEGREES, Estimate, StudentT
-from fedperf_client.prediction.serving.reconfiguration import moved
-from fedperf_client.prediction.serving.what_if import HOLDS
+from fedperf_client.prediction.prediction import SURE, USUAL_DEGREES, Prediction, StudentT
+from fedperf_client.prediction.serving.reconfiguration import reconfigure
+from fedperf_client.prediction.serving.what_if import ON_TIME
 from fedperf_client.sources.spark.settings import memory_setting
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
@@ -37,7 +37,7 @@ SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 LOCAL_ENGINES = (Platform.DUCKDB, Platform.POLARS)
 """Engines of this machine that read what Spark reads."""
 
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 Cost = Callable[[ClusterConfig, float], float]
 CouldRun = Callable[[OperatorKind, Platform], bool]
 
@@ -142,7 +142,7 @@ class ExecutorAdvice:
     @property
     def meets_deadline(self) -> bool | None:
         """True if `best` meets the deadline with a probability of 90 %."""
-        return None if self.probability is None else self.probability >= HOLDS
+        return None if self.probability is None else self.probability >= ON_TIME
 
     @property
     def conf(self) -> tuple[str, ...]:
@@ -209,7 +209,7 @@ def executor_advice(
     current = runtimes[cluster]
     best = _best(list(runtimes.values()), current, deadline_seconds, is_cost_first=is_cost_first)
     meets_deadline = (
-        deadline_seconds is None or current.probability_within(deadline_seconds) >= HOLDS
+        deadline_seconds is None or current.probability_within(deadline_seconds) >= ON_TIME
     )
     probabilities = [best.probability_cheaper(current)]
     if deadline_seconds is None and not is_cost_first:
@@ -284,7 +284,7 @@ def _predict(
         plan, job = each.plan, KnownJob.of(each)
         if platform is not None:
             plan, job = Plan.on_one_platform(plan.workflow, platform), job.elsewhere()
-        queries.append(moved(plan, each.cluster, target, job).question)
+        queries.append(reconfigure(plan, each.cluster, target, job).query)
     predictions = estimates(queries)
     seconds = tuple(
         other_seconds + application.overlap * sum(each.seconds_at(share) for each in predictions)
@@ -298,10 +298,10 @@ def _predict(
         cluster,
         executors,
         seconds,
-        min(each.basis.error_correlation for each in predictions),
-        any(each.prediction.extrapolating for each in predictions),
+        min(each.evidence.error_correlation for each in predictions),
+        any(each.extrapolating for each in predictions),
         cost(cluster, seconds[SHARES.index(0.5)]),
-        all(each.basis.is_promise for each in predictions),
+        all(each.evidence.supports_deadlines for each in predictions),
     )
 
 
@@ -328,7 +328,7 @@ def _best(
     is_cost_first: bool,
 ) -> ApplicationRuntime:
     if deadline_seconds is not None:
-        able = [each for each in runtimes if each.probability_within(deadline_seconds) >= HOLDS]
+        able = [each for each in runtimes if each.probability_within(deadline_seconds) >= ON_TIME]
         if not able:
             likeliest = max(
                 runtimes,

@@ -61,7 +61,7 @@ def draw_prediction(
         StorageError: the file cannot be written.
     """
     cores = [each.cores for each in predictions]
-    estimates = [each.estimate.prediction for each in predictions]
+    estimates = [each.estimate for each in predictions]
     with chart() as (figure, axes):
         lower = [each.lower_seconds for each in estimates]
         upper = [each.upper_seconds for each in estimates]

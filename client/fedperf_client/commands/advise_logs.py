@@ -23,14 +23,13 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.commands.predict import opened_kept
+from fedperf_client.commands.predict import open_predictor
 from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
 from fedperf_client.formatting.facts import Fact, for_people, show_facts, show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.node_prices import PriceList, cost_text, load_prices
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
 from fedperf_client.prediction.serving.what_if import format_probability
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.spark.event_log import EventLog, open_event_log
@@ -81,12 +80,11 @@ def advise_on_logs(
     price_list = None if prices is None else load_prices(prices)
     with ExecutionStore.open(home.store) as store:
         applications = newest_of_each(_read_applications(source, store, json=json))
-        with opened_kept(home, store, json=json) as predictor:
-            limits = PlatformSizeLimits.of(predictor.predictor.candidates.hull)
+        with open_predictor(home, store, json=json) as predictor:
             advice = [
                 executor_advice(
                     each,
-                    partial(limits.estimate, predictor.predictor.estimate),
+                    predictor.predictor.predict_across_platforms,
                     partial(_cost, each, price_list),
                     deadline_seconds=deadline_seconds,
                     memory_bytes=memory_bytes,
@@ -96,7 +94,7 @@ def advise_on_logs(
                 )
                 for each in applications[:top]
             ]
-            predictor.keep(write_private)
+            predictor.save(write_private)
     if json:
         rows = [values_of(advice_facts(each, price_list)) for each in advice]
         show({"applications": rows}, json=True)

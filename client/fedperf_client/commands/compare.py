@@ -1,4 +1,4 @@
-"""`fedperf compare`: what takes longer since an upgrade or a date, workload by workload."""
+"""`fedperf compare`: performance regressions since an upgrade or a date, by workload."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -37,24 +37,24 @@ def compare(
         typer.Option(
             click_type=TimestampParameter(),
             metavar="TIME",
-            help="Compare from this day or moment (UTC) on, like 2026-03-01.",
+            help="First day or time (UTC) of the side after, like 2026-03-01.",
         ),
     ] = None,
     before: Annotated[
         list[Path] | None,
-        typer.Option(help="Logs of before; with --after, instead of what is stored."),
+        typer.Option(help="Logs of the side before, with --after, instead of stored runs."),
     ] = None,
     after: Annotated[
-        list[Path] | None, typer.Option(help="Logs of after; nothing is stored of them.")
+        list[Path] | None, typer.Option(help="Logs of the side after; they are not stored.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Find regressions since an upgrade or a date, or between two directories of logs.
 
-    Without options, what ran on the version of each workload's newest run (as its log names it)
-    is compared with what it ran on before. Both sides are named. Per workload the ratio of
-    medians, its 98 % interval and a verdict; those that lost most time first; beside it what else
-    changed. One run after is enough for a large change. A side without any execution is refused.
+    Without options, runs on the version of each workload's newest run are compared with runs on
+    other versions. Per workload the table shows the ratio of medians with its 98 % interval, a
+    verdict and other changes. Regressions that lost most time come first. One run after is enough
+    for a large change. A side without any execution is an error.
     """
     from fedperf_client.prediction.serving import regressions
 
@@ -62,28 +62,26 @@ def compare(
         raise typer.BadParameter("--before and --after go together")
     if before and after:
         if since is not None:
-            raise typer.BadParameter(
-                "--since is about what is stored, without --before and --after"
-            )
+            raise typer.BadParameter("--since compares stored runs; leave out --before and --after")
         pairs, sides = _from_logs(before, after), (_names_of(before), _names_of(after))
     elif since is None:
         pairs, sides = _by_version(context)
     else:
         pairs, sides = _by_time(context, since)
-    found, unmatched = regressions.compare_workloads(pairs)
+    comparisons, unmatched = regressions.compare_workloads(pairs)
     if json:
         facts = {"before": sides[0], "after": sides[1]}
-        rows = [values_of(each.facts) for each in found]
+        rows = [values_of(each.facts) for each in comparisons]
         show({**facts, "workloads": rows, "unmatched": unmatched}, json=True)
         return
     typer.echo(f"before: {visible(sides[0])}\nafter: {visible(sides[1])}")
-    shown = [each.facts for each in found[:MOST_SHOWN]]
-    show_table(shown, json=False, empty="no workload ran on both sides")
-    slower = sum(each.status is regressions.RegressionStatus.SLOWER for each in found)
+    rows_shown = [each.facts for each in comparisons[:MOST_SHOWN]]
+    show_table(rows_shown, json=False, empty="no workload ran on both sides")
+    slower = sum(each.status is regressions.RegressionStatus.SLOWER for each in comparisons)
     typer.echo(
-        f"{counted(len(found), 'workload')} ran on both sides, {slower} of "
+        f"{counted(len(comparisons), 'workload')} ran on both sides, {slower} of "
         f"them slower; {len(unmatched)} on one side only"
-        + (f"; the first {MOST_SHOWN} are shown" if len(found) > MOST_SHOWN else "")
+        + (f"; the first {MOST_SHOWN} are shown" if len(comparisons) > MOST_SHOWN else "")
     )
 
 
@@ -126,7 +124,7 @@ def _by_time(context: typer.Context, moment: datetime) -> tuple[_Pairs, tuple[st
     ):
         if is_empty:
             raise InvalidInputError(
-                f"nothing that is stored finished {side} {words}: the {last} execution is of "
+                f"no stored execution finished {side} {words}: the {last} one finished at "
                 f"{table_minute(is_from)} UTC"
             )
     pairs = {name: split_at(runs, moment) for name, runs in stored.items()}
@@ -147,10 +145,10 @@ def _stored(context: typer.Context) -> "dict[str, list[TimedRun]]":
     from fedperf_client.prediction.serving.regressions import runs_by_workload
 
     with ExecutionStore.open_to_read(home_of(context).store) as store:
-        found = runs_by_workload(store.executions())
-    if not found:
+        runs = runs_by_workload(store.executions())
+    if not runs:
         raise InvalidInputError("no executions yet; take some in with: fedperf ingest FILE")
-    return found
+    return runs
 
 
 def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
@@ -171,9 +169,9 @@ def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
     problems: list[str] = []
     for place, is_named in find_sources(paths, problems):
         try:
-            for found in read_source(place):
-                if not isinstance(found, SkippedRecord):
-                    yield found
+            for execution in read_source(place):
+                if not isinstance(execution, SkippedRecord):
+                    yield execution
         except UnknownSourceError as error:
             if is_named:
                 problems.append(str(error))

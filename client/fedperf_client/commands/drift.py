@@ -55,7 +55,7 @@ def _row(stream: "Stream") -> dict[str, object]:
 
 def _lines(stream: "Stream") -> list[dict[str, object]]:
     """Return a line for each drift for people, the oldest first; one for a stream without."""
-    found: list[dict[str, object]] = [
+    lines: list[dict[str, object]] = [
         {
             **_stream_facts(stream),
             "drift": each.sentence,
@@ -65,7 +65,7 @@ def _lines(stream: "Stream") -> list[dict[str, object]]:
         for each in stream.drifts
     ]
     unknown = {"drift": _verdict(stream), "kind": None, "noticed": None}
-    return found or [{**_stream_facts(stream), **unknown}]
+    return lines or [{**_stream_facts(stream), **unknown}]
 
 
 def _stream_facts(stream: "Stream") -> dict[str, object]:

@@ -71,11 +71,11 @@ def evaluate(
                 )
     rows = [_facts(each, has_joined=models.newest is not None) for each in points]
     if plot is not None:
-        shown = texts_of(rows[0])
+        visible_names = texts_of(rows[0])
         lines = {
             way.replace("_", " "): [each.errors[way] for each in points]
             for way in points[0].errors
-            if way in shown
+            if way in visible_names
         }
         draw_gain(plot, [each.executions for each in points], lines)
     if json and others is not None:

@@ -105,11 +105,11 @@ def predict(
         query = what_if.PlanQuery.read(store, workflow, execution, platform)
         same_size_runs = query.same_size_runs
         load = Disturbance.of(same_size_runs)
-        with opened_kept(home, store, json=json) as kept:
-            cluster = query.cluster_or(kept.typical_cluster(query.plan))
-            known = kept.clusters_of(query.plan)
+        with open_predictor(home, store, json=json) as cached:
+            cluster = query.cluster_or(cached.typical_cluster(query.plan))
+            known = cached.clusters_of(query.plan)
             found = what_if.predict_plan(
-                kept.predictor,
+                cached.predictor,
                 query.plan,
                 cluster,
                 query.sizes(cluster, core_counts, node_counts, known),
@@ -119,8 +119,8 @@ def predict(
                 load=load.half_width,
                 deadline_seconds=seconds,
             )
-            kept.keep(write_private)
-        say_if_nothing_is_known(kept)
+            cached.save(write_private)
+        note_without_executions(cached)
         if plot is not None:
             points = [
                 (each.cluster.cores, each.measurement.runtime_seconds)
@@ -128,7 +128,7 @@ def predict(
                 if each.measurement is not None
             ]
             draw_prediction(plot, found, points, deadline_seconds=seconds)
-        notes = PredictionNotes.of(query, kept, store, load=load, now=now())
+        notes = PredictionNotes.of(query, cached, store, load=load, now=now())
     if json:
         show(notes.values(found, seconds), json=True)
     else:
@@ -138,7 +138,7 @@ def predict(
             typer.echo(visible(line))
         if plot is not None:
             typer.echo(f"picture: {plot}")
-    if seconds is not None and not any(each.holds for each in found):
+    if seconds is not None and not any(each.meets_deadline for each in found):
         raise typer.Exit(NO_ANSWER)
 
 
@@ -160,18 +160,18 @@ def weights(context: typer.Context, json: Json = False) -> None:
     home = _home(context)
     with (
         ExecutionStore.open_to_read(home.store) as store,
-        opened_kept(home, store, json=json) as kept,
+        open_predictor(home, store, json=json) as cached,
     ):
-        mixes = kept.predictor.at_home()
+        mixes = cached.predictor.by_engines()
         for mix in mixes.values():
-            mix.outcome()  # for the regime inside of the training support
-        kept.keep(write_private)
-    say_if_nothing_is_known(kept)
-    outcomes = [each for mix in mixes.values() for each in mix.outcomes.values()]
+            mix.weights_for()  # for the regime inside of the training support
+        cached.save(write_private)
+    note_without_executions(cached)
+    outcomes = [each for mix in mixes.values() for each in mix.weights_by_split.values()]
     rows = [
         [Fact("engines", engine_names(kin), "engines"), *facts]
         for kin, mix in mixes.items()
-        for facts in member_facts(mix.outcomes.values())
+        for facts in member_facts(mix.weights_by_split.values())
     ]
     show_table(rows, json=json)
     if json:
@@ -196,7 +196,7 @@ def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
 
 
 @contextmanager
-def opened_kept(
+def open_predictor(
     home: "Home", store: "ExecutionStore", *, json: bool = False
 ) -> "Iterator[CachedPredictor]":
     """Open the predictor of this home. A progress bar shows while it is fitted."""
@@ -207,10 +207,10 @@ def opened_kept(
         yield load_or_fit(home.predictor, store, FetchedModels(home.models), on_progress=advance)
 
 
-def say_if_nothing_is_known(kept: "CachedPredictor") -> None:
+def note_without_executions(cached: "CachedPredictor") -> None:
     """Note on standard error that no own executions are stored."""
-    candidates = kept.predictor.candidates
-    if len(candidates.known) == len(candidates.facts.apart) == 0:
+    pool = cached.predictor.pool
+    if len(pool.training) == len(pool.summary.isolated) == 0:
         print(
             "note: no own executions yet, so predictions are those of models of others; take "
             "executions in with: fedperf ingest FILE, or run some with: fedperf calibrate",

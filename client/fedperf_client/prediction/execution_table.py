@@ -1,17 +1,17 @@
-"""The table of own executions: what prediction reads of each, and the sample to learn from.
+"""The table of local executions: the columns that prediction reads, and the training sample.
 
-A row stands for an execution that was measured; it is encoded once, when the execution is ingested.
-Executions that teach nothing of other jobs (`evidence.teaches`) answer for their own jobs alone.
-Plans are not needed any more, except to ask another start model.
+A row is a measured execution. It is encoded once, when the execution is ingested. Executions that
+are no evidence for other jobs (`query_encoding.is_training_example`) predict their own jobs only.
+Plans are not needed any more, except to evaluate another pretrained model.
 
-Learners are weighed and fitted on at most `MOST_LEARNT` executions, so an answer costs the same
+Learners are weighted and fitted on at most `MOST_LEARNT` executions, so a prediction costs the same
 however many there are. Fixed rules choose the training sample. It holds a few of the newest
-executions of as many workloads as possible, in an order that has nothing to do with their times. It
-holds some executions of every cell of the basis, so that rare work is there, and those at the ends
-of scales and sizes. Runs of exactly the job that is asked about are looked up among all executions.
+executions of as many workloads as possible, in an order that is independent of run times. It holds
+some executions of every cell of the basis, so that rare work is represented, and those at the ends
+of scales and sizes. Runs of exactly the job of a query are looked up among all executions.
 
-The sample is chosen again when a tenth more executions came, or a drift was noticed. Only the
-executions that finished before then decide, so the same question gets the same answer.
+The sample is chosen again when a tenth more executions arrived, or a drift was detected. Only the
+executions that finished before then decide, so the same query gets the same prediction.
 """
 
 import hashlib
@@ -33,9 +33,9 @@ from fedperf_client.prediction.query_encoding import (
     EncodedQueries,
     History,
     encode,
-    identities,
-    number_of,
-    teaches,
+    hash64,
+    identify,
+    is_training_example,
 )
 from fedperf_shared.execution import ClusterConfig, Execution, KnownJob, PlanOnCluster
 from fedperf_shared.model.checkpoint import load_checkpoint
@@ -47,16 +47,16 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 ENCODER_VERSION = 2
-"""Of all code between an execution and its columns: features, the model that ships, cells of the
-basis and this module. Columns that another version encoded are made anew. A test holds what this
-version makes of some executions (`test_cached_answers`): whoever changes that raises it."""
+"""Version of all code between an execution and its columns: features, the model that ships, cells
+of the basis and this module. Columns of another version are encoded again. A test compares the
+columns of some executions (`test_cached_answers`): whoever changes them raises this."""
 
 MOST_LEARNT = 3_000
-"""Executions; of fewer all are learnt from."""
+"""Executions in the training sample."""
 
 STEP = 1.1
 TOGETHER = 3
-"""Newest executions of a workload that are taken before another workload's."""
+"""Newest executions of a workload that are taken before those of another workload."""
 
 LEAST_OF_CELL = 20
 
@@ -67,24 +67,24 @@ _PAIRS = len(OperatorKind) * len(Platform)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutionTable:
-    """Own executions in numbers, [executions] each.
+    """Columns of local executions, [executions] each.
 
     Attributes:
-        number: by which the store finds it.
-        finished_at: whole microseconds since 1970.
-        workload: the same for executions of one workload.
-        source: the same for those that one program in one version recorded.
-        is_ok: whether it ended well; others are lower bounds.
+        number: key in the store.
+        finished_at: microseconds since 1970.
+        workload: equal for executions of one workload.
+        source: equal for executions that one program in one version recorded.
+        is_ok: whether it ended well; the others are right-censored.
         log_seconds: natural log of the measured wall seconds.
         cell: of the public basis.
-        start: log seconds that the public start predicts.
-        source_rows: of all sources.
-        largest_rows: of the largest output.
+        start: log seconds that the public pretrained model predicts.
+        source_rows: rows of all sources.
+        largest_rows: rows of the largest output.
         operators: of the plan.
         cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
-        configuration, job, read_bytes, mark: which runs are of exactly one job, see `Identity`.
-        teaches: whether it says something of other jobs.
-        pairs: which kinds of operators ran on which platforms, bits, [executions, bytes].
+        configuration, job, read_bytes, mark: see `Identity`.
+        teaches: whether it is evidence for other jobs.
+        pairs: packed bits: which kinds of operators ran on which platforms, [executions, bytes].
     """
 
     number: Ints
@@ -114,145 +114,142 @@ class ExecutionTable:
         return len(self.number)
 
     @classmethod
-    def of(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
-        """The table of what `encoded` gave and the store holds."""
+    def from_columns(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the table of the columns that `encode_executions` made and the store holds."""
         return cls(**{each.name: columns[each.name] for each in fields(cls)})
 
     @classmethod
-    def of_history(
+    def from_history(
         cls, history: History, samples: EncodedQueries, start: Floats | None = None
     ) -> Self:
-        """The table of executions that no store holds, those that were cut short at the end.
+        """Return the table of executions that no store holds, the censored ones at the end.
 
         Args:
-            history: executions as questions with answers.
-            samples: the numbers of its questions.
-            start: log seconds that the public start predicts of them; 0 where it was not asked.
+            history: local executions.
+            samples: its encoded queries.
+            start: log seconds that the public pretrained model predicts, [executions]; 0 if None.
         """
-        cut = [question for question, _ in history.cut_short]
-        of_cut, ended, count = encode(cut, {}), len(history), len(history) + len(cut)
+        censored = [query for query, _ in history.censored]
+        encoded, ended, count = encode(censored, {}), len(history), len(history) + len(censored)
         both = EncodedQueries(
-            np.concatenate([samples.features, of_cut.features]),
-            np.concatenate([samples.cells, of_cut.cells]),
+            np.concatenate([samples.features, encoded.features]),
+            np.concatenate([samples.cells, encoded.cells]),
             {},
         )
-        predicted = np.zeros(count)
+        predicted, finished_at = np.zeros(count), np.zeros(count, np.int64)
         if start is not None:
             predicted[:ended] = start
-        moments = np.array([_micros(each) for each in history.finished_at or ()], np.int64)
-        finished_at = np.zeros(count, np.int64)
-        finished_at[: len(moments)] = moments
-        workloads = [number_of(each.encode()) for each in history.workloads]
-        bounds = [bound for _, bound in history.cut_short]
+        if history.finished_at is not None:
+            finished_at[:ended] = [_micros(each) for each in history.finished_at]
+        workloads = [hash64(each.encode()) for each in history.workloads]
+        bounds = [bound for _, bound in history.censored]
         return cls(
             number=np.arange(count),
             finished_at=finished_at,
-            workload=np.array(workloads + [0] * len(cut), np.int64),
+            workload=np.array(workloads + [0] * len(censored), np.int64),
             source=np.zeros(count, np.int64),
             is_ok=np.arange(count) < ended,
             log_seconds=np.concatenate([history.log_seconds, np.array(bounds, np.float64)]),
             start=predicted,
             teaches=np.ones(count, np.bool_),
-            **_columns([*history.questions, *cut], both),
+            **_query_columns([*history.queries, *censored], both),
         )
 
     def take(self, rows: Ints | Mask) -> Self:
-        """Those rows."""
+        """Return these rows."""
         return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
 
     def workload_index(self) -> Ints:
-        """The number of each execution's workload, in order of first appearance."""
+        """Return the number of each execution's workload, in order of first appearance."""
         return numbered(self.workload)
 
-    def moments(self) -> list[datetime]:
-        """When each finished."""
+    def timestamps(self) -> list[datetime]:
+        """Return when each execution finished."""
         return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
 
-    def cluster_columns(self) -> tuple[NDArray[Any], ...]:
-        """What a cluster is told by."""
-        machine = (self.nodes, self.cores, self.memory_bytes)
-        return (*machine, self.machine_speed, self.queries_before)
-
-    def cluster(self, row: int) -> ClusterConfig:
-        """The resources of one."""
-        return ClusterConfig(
-            int(self.nodes[row]),
-            int(self.cores[row]),
-            int(self.memory_bytes[row]),
-            float(self.machine_speed[row]),
-            int(self.queries_before[row]),
-        )
+    def clusters(self) -> tuple[Ints, list[ClusterConfig]]:
+        """Return the number of each execution's cluster, and the clusters by number."""
+        columns = (self.nodes, self.cores, self.memory_bytes, self.machine_speed)
+        number = numbered_together(*columns, self.queries_before)
+        first = np.unique(number, return_index=True)[1]
+        rows = zip(*(each[first].tolist() for each in (*columns, self.queries_before)), strict=True)
+        return number, [ClusterConfig(*row) for row in rows]
 
 
 def numbered(values: NDArray[Any]) -> Ints:
-    """Numbers from 0 for equal values, in order of first appearance."""
+    """Return numbers from 0 that are equal for equal values, in order of first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[inverse]
 
 
-def unpacked_pairs(pairs: NDArray[np.uint8]) -> Mask:
-    """Which kinds ran on which platforms, [executions, kinds x platforms]."""
+def numbered_together(*columns: NDArray[Any]) -> Ints:
+    """Return numbers as `numbered`, equal for executions that agree in all columns."""
+    number = np.zeros(len(columns[0]), np.int64)
+    for values in map(numbered, columns):
+        number = numbered(number * (values.max(initial=0) + 1) + values)
+    return number
+
+
+def unpack_pairs(pairs: NDArray[np.uint8]) -> Mask:
+    """Return which kinds ran on which platforms, [executions, kinds x platforms]."""
     return np.unpackbits(pairs, axis=1, count=_PAIRS).view(np.bool_)
 
 
-def encoded(executions: Sequence[Execution], start: PredictLog) -> dict[str, NDArray[Any]]:
-    """The columns of those that were measured, `number` their place, and flat `features`.
+def encode_executions(
+    executions: Sequence[Execution], start: PredictLog
+) -> dict[str, NDArray[Any]]:
+    """Return the columns of the measured executions, and their flat `features`.
 
     Args:
-        executions: any number.
-        start: the public start.
+        executions: any number; `number` is their index.
+        start: the public pretrained model.
 
     Raises:
-        PredictorFailedError: it gave values that cannot be used.
+        PredictorFailedError: The model returned values that cannot be used.
     """
-    told = [
-        (place, each, each.measurement)
-        for place, each in enumerate(executions)
-        if each.measurement is not None
-    ]
-    questions = [PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for _, each, _ in told]
-    samples = encode(questions, {START: start})
+    numbers = [n for n, each in enumerate(executions) if each.measurement is not None]
+    measured = [executions[number] for number in numbers]
+    queries = [PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for each in measured]
+    samples = encode(queries, {START: start})
     return {
-        "number": np.array([place for place, _, _ in told], np.int64),
-        "finished_at": np.array([_micros(each.finished_at) for _, each, _ in told], np.int64),
-        "workload": np.array([number_of(each.workload.encode()) for _, each, _ in told], np.int64),
-        "source": np.array(
-            [number_of(each.origin.source.encode()) for _, each, _ in told], np.int64
-        ),
-        "is_ok": np.array([each.is_ok for _, each, _ in told], np.bool_),
-        "log_seconds": np.array([math.log(of.runtime_seconds) for _, _, of in told], np.float64),
+        "number": np.array(numbers, np.int64),
+        "finished_at": np.array([_micros(each.finished_at) for each in measured], np.int64),
+        "workload": np.array([hash64(each.workload.encode()) for each in measured], np.int64),
+        "source": np.array([hash64(each.origin.source.encode()) for each in measured], np.int64),
+        "is_ok": np.array([each.is_ok for each in measured], np.bool_),
+        "log_seconds": np.array([math.log(each.runtime_seconds) for each in measured], np.float64),
         "start": samples.starts[START],
-        "teaches": np.array([teaches(each) for _, each, _ in told], np.bool_),
-        **_columns(questions, samples),
+        "teaches": np.array([is_training_example(each) for each in measured], np.bool_),
+        **_query_columns(queries, samples),
         "features": samples.features.astype(np.float32),
     }
 
 
-def training_limit(count: int, noticed: int) -> int:
-    """The number of oldest executions among which the training sample is chosen.
+def training_limit(count: int, detected: int) -> int:
+    """Return the number of oldest executions among which the training sample is chosen.
 
     Args:
-        count: all of them.
-        noticed: of them up to the last alarm of drift; 0 without one.
+        count: of all executions.
+        detected: of the executions up to the last detected drift; 0 without one.
     """
     if count <= MOST_LEARNT:
         return count
     steps = int(np.log(count / MOST_LEARNT) / np.log(STEP))
-    return max(noticed, min(count, int(MOST_LEARNT * STEP**steps)))
+    return max(detected, min(count, int(MOST_LEARNT * STEP**steps)))
 
 
 def training_sample(table: ExecutionTable) -> Ints:
-    """Rows to learn from, ascending."""
+    """Return the rows of the training sample, ascending."""
     count = len(table)
     if count <= MOST_LEARNT:
         return np.arange(count)
-    rank = _place_in(table.workload[::-1])[::-1]  # how many of its workload are newer
-    # Hashes of names: as good as drawn, and the same whatever else is stored.
+    rank = _rank_in_group(table.workload[::-1])[::-1]  # how many of its workload are newer
+    # Hashes of names: as good as random, and independent of what else is stored.
     order = np.lexsort((rank, table.workload, rank // TOGETHER))
     of_cell = np.empty(count, np.int64)
-    of_cell[order] = _place_in(table.cell[order])
+    of_cell[order] = _rank_in_group(table.cell[order])
     ends = [
         each(values)
         for values in (table.cores, table.source_rows)
@@ -265,59 +262,54 @@ def training_sample(table: ExecutionTable) -> Ints:
     return np.sort(chosen)
 
 
-def _place_in(groups: Ints) -> Ints:
-    """How many of its group stand before it, of each."""
+def _rank_in_group(groups: Ints) -> Ints:
+    """Return how many members of its group precede each value."""
     numbers = numbered(groups)
     order = np.argsort(numbers, kind="stable")
     sizes = np.bincount(numbers)
     begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    place = np.empty(len(groups), np.int64)
-    place[order] = np.arange(len(groups)) - begins
-    return place
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank
 
 
-def _columns(
-    questions: Sequence[PlanOnCluster], samples: EncodedQueries
+def _query_columns(
+    queries: Sequence[PlanOnCluster], samples: EncodedQueries
 ) -> dict[str, NDArray[Any]]:
-    """The columns that follow from what ran where, of which `samples` holds the numbers."""
-    known_as = identities(questions, samples)
-    operators = [each.plan.workflow.operators for each in questions]
-    clusters = [each.cluster for each in questions]
-
-    def whole(values: Sequence[int]) -> Ints:
-        return np.array(values, np.int64)
-
-    def floats(values: Sequence[float]) -> Floats:
-        return np.array(values, np.float64)
-
+    """Return the columns that follow from queries, which `samples` encodes."""
+    identities = identify(queries, samples)
+    operators = [each.plan.workflow.operators for each in queries]
+    clusters = [each.cluster for each in queries]
+    pairs = np.zeros((len(queries), _PAIRS), np.bool_)
+    for row, each in enumerate(queries):
+        placed = zip(operators[row], each.plan.platforms, strict=True)
+        pairs[row, [one.kind * len(Platform) + platform for one, platform in placed]] = True
+    integers = {
+        "operators": [len(each) for each in operators],
+        "cores": [each.cores for each in clusters],
+        "nodes": [each.nodes for each in clusters],
+        "memory_bytes": [each.memory_bytes for each in clusters],
+        "queries_before": [each.queries_before for each in clusters],
+        "configuration": [each.configuration for each in identities],
+        "job": [each.job for each in identities],
+        "mark": [each.mark for each in identities],
+    }
+    numbers = {
+        "source_rows": [each.plan.workflow.source_rows for each in queries],
+        "largest_rows": [max(one.output_rows for one in each) for each in operators],
+        "machine_speed": [each.machine_speed for each in clusters],
+        "read_bytes": [each.read_bytes for each in identities],
+    }
     return {
         "cell": samples.cells,
-        "source_rows": floats([each.plan.workflow.source_rows for each in questions]),
-        "largest_rows": floats([max(one.output_rows for one in each) for each in operators]),
-        "operators": whole([len(each) for each in operators]),
-        "cores": whole([each.cores for each in clusters]),
-        "nodes": whole([each.nodes for each in clusters]),
-        "memory_bytes": whole([each.memory_bytes for each in clusters]),
-        "machine_speed": floats([each.machine_speed for each in clusters]),
-        "queries_before": whole([each.queries_before for each in clusters]),
-        "configuration": whole([each.configuration for each in known_as]),
-        "job": whole([each.job for each in known_as]),
-        "read_bytes": floats([each.read_bytes for each in known_as]),
-        "mark": whole([each.mark for each in known_as]),
-        "pairs": _pairs(questions),
+        **{name: np.array(values, np.int64) for name, values in integers.items()},
+        **{name: np.array(values, np.float64) for name, values in numbers.items()},
+        "pairs": np.packbits(pairs, axis=1),
     }
 
 
-def _pairs(questions: Sequence[PlanOnCluster]) -> NDArray[np.uint8]:
-    bits = np.zeros((len(questions), _PAIRS), np.bool_)
-    for row, each in enumerate(questions):
-        operators = zip(each.plan.workflow.operators, each.plan.platforms, strict=True)
-        bits[row, [one.kind * len(Platform) + where for one, where in operators]] = True
-    return np.packbits(bits, axis=1)
-
-
-def _micros(moment: datetime) -> int:
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+def _micros(timestamp: datetime) -> int:
+    return (timestamp - _EPOCH) // timedelta(microseconds=1)
 
 
 def home_encoder() -> Encoder:
@@ -339,7 +331,7 @@ def load_encoded_executions(store: ExecutionStore, *, keep: bool = True) -> Exec
     Raises:
         StorageError: the store cannot be read, or missing columns cannot be written.
     """
-    table = ExecutionTable.of(store.columns(home_encoder(), keep=keep))
+    table = ExecutionTable.from_columns(store.columns(home_encoder(), keep=keep))
     order = store.in_order()
     place = np.searchsorted(table.number, order)
     place[place == len(table)] = 0
@@ -361,7 +353,9 @@ def _encode_at_home(
     path: Path, digest: bytes, executions: Sequence[Execution]
 ) -> dict[str, NDArray[Any]]:
     network = _network(path, digest)
-    return encoded(executions, lambda each: network.log_seconds([one.features for one in each]))
+    return encode_executions(
+        executions, lambda each: network.log_seconds([one.features for one in each])
+    )
 
 
 @lru_cache(maxsize=4)

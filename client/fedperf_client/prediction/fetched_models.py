@@ -139,10 +139,10 @@ class FetchedModels:
         """Return every pretrained model by name; the shared one only after joining."""
         public = predictor(load_pretrained_model())
         fetched = self.reference_version > 0
-        found = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
+        models = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
         if self.shared_version:
-            found[SHARED] = predictor(_load(self.directory / _SHARED))
-        return found
+            models[SHARED] = predictor(_load(self.directory / _SHARED))
+        return models
 
     def learners(self) -> tuple[Learner, ...]:
         """Return the learners that can use these models; errors as `correction`."""
@@ -153,12 +153,12 @@ class FetchedModels:
 
     def digest(self) -> bytes:
         """Return 32 bytes that differ if any model or correction differs."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         files = (self.directory / name for name in (_SHARED, _REFERENCE, _CORRECTION))
         for path in (pretrained_model_path(), *files):
-            found.update(path.read_bytes() if path.is_file() else b"none")
-            found.update(b"|")
-        return found.digest()
+            digest.update(path.read_bytes() if path.is_file() else b"none")
+            digest.update(b"|")
+        return digest.digest()
 
     def _version(self, name: str) -> int:
         path = self.directory / name

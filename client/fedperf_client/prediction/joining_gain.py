@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble, candidates_of
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
 from fedperf_client.prediction.execution_table import MOST_LEARNT
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
@@ -89,8 +89,8 @@ def gain_on(
         )
     starts = models.starts()
     joined, local = models.learners(), local_learners()
-    candidates = candidates_of(history, starts, every_one([*joined, *local]))
-    answers = PersonalizedEnsemble.of(candidates, joined).predict(asked.questions)
+    candidates = LearnerPool.from_history(history, starts, every_one([*joined, *local]))
+    answers = PersonalizedEnsemble.of(candidates, joined).predict(asked.queries)
     seconds = np.exp(asked.log_seconds)
     inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
@@ -98,9 +98,9 @@ def gain_on(
         return median_q_error(np.exp(log_seconds), seconds)
 
     errors = {
-        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(asked.questions)),
-        PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.questions)),
-        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.questions)),
+        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(asked.queries)),
+        PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.queries)),
+        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.queries)),
         PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
     }
     return GainPoint(len(history), len(asked), errors, coverage=float(np.mean(inside)))
@@ -183,7 +183,7 @@ def errors_by_way(
         models: fetched ones.
     """
     joined, public, local = models.learners(), public_learners(), local_learners()
-    candidates = candidates_of(own, starts, every_one([*public, *joined, *local]))
+    candidates = LearnerPool.from_history(own, starts, every_one([*public, *joined, *local]))
     ways: dict[str, PredictLog] = {
         LOCAL: PersonalizedEnsemble.of(candidates, local).predict_log,
         PUBLIC_START: PersonalizedEnsemble.of(candidates, public).predict_log,
@@ -191,7 +191,7 @@ def errors_by_way(
         PERSONALIZED: PersonalizedEnsemble.of(candidates, joined).predict_log,
     }
     errors = {
-        name: np.abs(predict(asked.questions) - asked.log_seconds) for name, predict in ways.items()
+        name: np.abs(predict(asked.queries) - asked.log_seconds) for name, predict in ways.items()
     }
     return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
 
@@ -222,5 +222,5 @@ def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
 
 def _remembered(start: PredictLog, history: History) -> PredictLog:
     """Predict every query of the history once; the result looks its queries up."""
-    answers = dict(zip(map(id, history.questions), start(history.questions), strict=True))
+    answers = dict(zip(map(id, history.queries), start(history.queries), strict=True))
     return lambda questions: np.array([answers[id(each)] for each in questions])

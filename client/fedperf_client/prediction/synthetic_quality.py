@@ -75,36 +75,38 @@ def quality_of(own: Iterable[Execution], synthetic: Sequence[SyntheticRow]) -> Q
             if each.is_ok and each.measurement is not None
         ]
     )
-    drawn = [TableRow.of(row.plan, row.cluster, row.log_seconds) for row in synthetic]
-    if min(len(real), len(drawn)) < 2:  # noqa: PLR2004  a distribution needs two
+    rows = [TableRow.of(row.plan, row.cluster, row.log_seconds) for row in synthetic]
+    if min(len(real), len(rows)) < 2:  # noqa: PLR2004  a distribution needs two
         raise InvalidInputError(
             f"there must be two executions and two synthetic rows to compare, got {len(real)} and "
-            f"{len(drawn)}; the coordinator has rows once reports have arrived"
+            f"{len(rows)}; the coordinator has rows once reports have arrived"
         )
-    shapes, pairs = _similarity(_frame(real), _frame(drawn))
+    shapes, pairs = _similarity(_frame(real), _frame(rows))
     both = [each for each in (shapes, pairs) if each is not None]
     return Quality(
         executions=len(real),
-        synthetic_rows=len(drawn),
+        synthetic_rows=len(rows),
         score=float(np.mean(both)) if both else None,
         column_shapes=shapes,
         column_pairs=pairs,
-        closest_record=_closest_record(_frame(real), _frame(drawn)),
+        closest_record=_closest_record(_frame(real), _frame(rows)),
     )
 
 
-def _similarity(real: "pd.DataFrame", drawn: "pd.DataFrame") -> tuple[float | None, float | None]:
+def _similarity(
+    real: "pd.DataFrame", synthetic: "pd.DataFrame"
+) -> tuple[float | None, float | None]:
     from sdmetrics.reports import QualityReport
 
     report = QualityReport()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about constant columns, whose score is NaN
-        report.generate({TABLE: real}, {TABLE: drawn}, METADATA, verbose=False)
+        report.generate({TABLE: real}, {TABLE: synthetic}, METADATA, verbose=False)
         scores = report.get_properties().set_index("Property")["Score"]
     return _finite(scores["Column Shapes"]), _finite(scores["Column Pair Trends"])
 
 
-def _closest_record(real: "pd.DataFrame", drawn: "pd.DataFrame") -> float | None:
+def _closest_record(real: "pd.DataFrame", synthetic: "pd.DataFrame") -> float | None:
     from sdmetrics.single_table import DCRBaselineProtection
 
     class SeededProtection(DCRBaselineProtection):  # type: ignore[misc]
@@ -114,7 +116,7 @@ def _closest_record(real: "pd.DataFrame", drawn: "pd.DataFrame") -> float | None
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _finite(SeededProtection.compute({TABLE: real}, {TABLE: drawn}, METADATA, TABLE))
+        return _finite(SeededProtection.compute({TABLE: real}, {TABLE: synthetic}, METADATA, TABLE))
 
 
 def _frame(rows: Sequence[TableRow]) -> "pd.DataFrame":

@@ -24,10 +24,9 @@ from itertools import islice
 import numpy as np
 
 from fedperf_client.advice.executor_sizes import WORTH
-from fedperf_client.prediction.ensemble.intervals import SURE, Estimate, chance_faster
-from fedperf_client.prediction.prediction import Prediction
-from fedperf_client.prediction.serving.reconfiguration import moved, node_of, uses_one_node
-from fedperf_client.prediction.serving.what_if import HOLDS
+from fedperf_client.prediction.prediction import SURE, Prediction, probability_faster
+from fedperf_client.prediction.serving.reconfiguration import node_of, reconfigure, uses_one_node
+from fedperf_client.prediction.serving.what_if import ON_TIME
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
 from fedperf_engines.optimizer.additive_surrogate import STARTUP_SECONDS, AdditiveSurrogate
@@ -59,7 +58,7 @@ class ClusterChoice:
 
     cluster: ClusterConfig
     choice: Choice
-    estimate: Estimate
+    estimate: Prediction
     deadline_seconds: float | None = None
 
     @property
@@ -78,12 +77,12 @@ class ClusterChoice:
         if self.deadline_seconds is None:
             return None
         left = self.deadline_seconds - self.choice.startup_seconds
-        return self.estimate.chance_within(left) if left > 0 else 0.0
+        return self.estimate.probability_within(left) if left > 0 else 0.0
 
     @property
     def holds(self) -> bool | None:
         """Return whether the deadline is met with a probability of 90 %; None without one."""
-        return None if self.chance is None else self.chance >= HOLDS
+        return None if self.chance is None else self.chance >= ON_TIME
 
 
 def choose_size(sizes: Sequence[ClusterChoice]) -> ClusterChoice | None:
@@ -106,16 +105,16 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
         return True
     starts = right.choice.startup_seconds, had.choice.startup_seconds
     cores = float(right.cluster.cores), float(had.cluster.cores)
-    chances = [chance_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    chances = [probability_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
     if had.holds is None:
-        chances.append(chance_faster(right.estimate, had.estimate, starts=starts))
+        chances.append(probability_faster(right.estimate, had.estimate, starts=starts))
     return max(chances) >= SURE
 
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
 
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Estimate]]
+Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 """Questions -> estimates in the same order."""
 
 
@@ -271,7 +270,7 @@ class _Search:
     surrogate: AdditiveSurrogate
 
     def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [each.prediction for each in _estimates(self.job, self.asked, questions)]
+        return list(_estimates(self.job, self.asked, questions))
 
     def costs(self) -> AdditiveCosts:
         return self.surrogate.costs(
@@ -324,7 +323,9 @@ class _Search:
         asked = [PlanOnCluster(known[0].plan, best.cluster)]
         [of_rival] = _estimates(self.job, self.asked, asked)
         starts = best.choice.startup_seconds, known[0].startup_seconds
-        return ChoiceComparison(known[0], chance_faster(best.estimate, of_rival, starts=starts))
+        return ChoiceComparison(
+            known[0], probability_faster(best.estimate, of_rival, starts=starts)
+        )
 
     def _allowed(self) -> Mask:
         """Return where every operator may run, [operators, platforms]."""
@@ -357,7 +358,7 @@ class _Search:
 
 def _estimates(
     job: Job, asked: Estimates, questions: Sequence[PlanOnCluster]
-) -> Sequence[Estimate]:
+) -> Sequence[Prediction]:
     """Estimate plans of a job, on one node where no platform of the plan is distributed."""
     return asked([_where_it_runs(job.asked(each)) for each in questions])
 
@@ -418,7 +419,7 @@ def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
     cluster = question.cluster
     if cluster.nodes == 1 or not uses_one_node(question.plan):
         return question
-    return moved(question.plan, cluster, node_of(cluster), question.job).question
+    return reconfigure(question.plan, cluster, node_of(cluster), question.job).query
 
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from fedperf_client.formatting.workflow_file import MAX_FILE_BYTES
-from fedperf_client.prediction.serving.reconfiguration import moved
+from fedperf_client.prediction.serving.reconfiguration import reconfigure
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.platforms.engine import could_run, supports
 from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
@@ -63,7 +63,7 @@ class Job:
 
     def on(self, cluster: ClusterConfig) -> "Job":
         """Return the job as it would run on another cluster; see `reconfiguration.moved`."""
-        there = moved(self.today, self.cluster, cluster).question.plan
+        there = reconfigure(self.today, self.cluster, cluster).query.plan
         return replace(self, today=there, cluster=cluster)
 
     def asked(self, question: PlanOnCluster) -> PlanOnCluster:
@@ -75,7 +75,7 @@ class Job:
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
         """Return whether the plan keeps its partitions, as their number there is unknown."""
-        return moved(self.today, self.cluster, cluster).keeps_partitions
+        return reconfigure(self.today, self.cluster, cluster).keeps_partitions
 
     def can_run(self, position: int, platform: Platform) -> bool:
         """Return whether an operator can run on a platform."""

@@ -14,7 +14,7 @@ import numpy as np
 from fedperf_client.charts.kit import COLOURS, FAINT, GRID, INK, chart, log_lengths, write_chart
 from fedperf_client.formatting.facts import Fact, for_people, for_programs, values_of
 from fedperf_client.formatting.operator_tree import words_of
-from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
+from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_client.prediction.serving.what_if import WITH_ITS_PARTITIONS, format_probability
 from fedperf_engines.advice.advice import (
     Advice,
@@ -66,8 +66,8 @@ def advice_facts(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "meets_deadline": advice.keeps_deadline,
         "deadline_seconds": advice.best.deadline_seconds,
         "reasons": list(reasons),
-        "evidence": advice.best.estimate.basis.rests_on.value,
-        "observed_runs": advice.best.estimate.basis.runs,
+        "evidence": advice.best.estimate.evidence.source.value,
+        "observed_runs": advice.best.estimate.evidence.runs,
         "compared": _rivalry_facts(advice),
         "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
         "sizes": [values_of(each) for each in size_rows(advice)],
@@ -95,7 +95,7 @@ def headline(advice: Advice) -> str:
     return (
         f"recommended: {recommended}{platforms_text(choice.plan)} with "
         f"{size_label(advice.best.cluster)}: {duration_text(choice.seconds)}, "
-        f"{choice.prediction.level:.0%} interval {_interval(choice)}"
+        f"{choice.prediction.confidence_level:.0%} interval {_interval(choice)}"
         + (f"; {duration_text(start)} of it to start" if start else "")
     )
 
@@ -118,7 +118,7 @@ def deadline_sentence(advice: Advice) -> str | None:
 
 def evidence_sentence(advice: Advice) -> str:
     """Return the evidence for the time of the choice."""
-    return f"evidence: {advice.best.estimate.basis.words}"
+    return f"evidence: {advice.best.estimate.evidence.text}"
 
 
 def no_difference(advice: Advice) -> str | None:
@@ -133,9 +133,9 @@ def no_difference(advice: Advice) -> str | None:
         name, take = "the current plan", "the current one"
     return (
         f"not distinguishable: {name} takes {duration_text(rivalry.plan.seconds)}, "
-        f"{rivalry.plan.prediction.level:.0%} interval {_interval(rivalry.plan)}, against "
-        f"{duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with a "
-        f"probability of {format_probability(rivalry.chance)}, so take {take}"
+        f"{rivalry.plan.prediction.confidence_level:.0%} interval {_interval(rivalry.plan)}, "
+        f"against {duration_text(choice.seconds)}, {_interval(choice)}; the latter is faster with "
+        f"a probability of {format_probability(rivalry.chance)}, so take {take}"
     )
 
 
@@ -259,8 +259,8 @@ def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
         Fact("upper_seconds", prediction.upper_seconds + start),
         Fact(
             "confidence_level",
-            prediction.level,
-            f"{prediction.level:.0%} interval",
+            prediction.confidence_level,
+            f"{prediction.confidence_level:.0%} interval",
             _interval(each),
         ),
         Fact("startup_seconds", start, "start", None if start else ""),
@@ -288,7 +288,7 @@ def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
         else f"{'holds' if each.holds else 'at risk'}, {format_probability(chance)}"
     )
     is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
-    shown_of_plan = ("time", f"{each.choice.prediction.level:.0%} interval")
+    shown_of_plan = ("time", f"{each.choice.prediction.confidence_level:.0%} interval")
     return [
         for_people("", "->" if each is advice.best else " "),
         *_size_facts(each.cluster, is_one_node=is_one_node),
@@ -325,17 +325,17 @@ def _number(value: float) -> str:
 _MOST_NAMED = 3
 
 
-def explain(advice: Advice, reach: PlatformSizeLimits, *, all_platforms: bool) -> list[str]:
+def explain(advice: Advice, support: TrainingSupport, *, all_platforms: bool) -> list[str]:
     """Return reasons for the choice and cautions, one sentence each.
 
     Args:
         advice: what is to be explained.
-        reach: how large the jobs were that ran on each platform.
+        support: of local executions.
         all_platforms: whether every platform was wished for that is here; then those that
             are not are named.
     """
     found = [
-        *_unlike(advice.choice.plan, reach),
+        *_unlike(advice.choice.plan, support),
         *_size(advice),
         *_groups(advice),
         *_transfers(advice),
@@ -390,13 +390,14 @@ def numbers_text(positions: Sequence[int]) -> str:
     return ", ".join(f"#{r[0]}" if len(r) == 1 else f"#{r[0]}-{r[-1]}" for r in ranges)
 
 
-def _unlike(plan: Plan, reach: PlatformSizeLimits) -> Iterator[str]:
+def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
     """Yield platforms whose local executions were much smaller."""
-    for platform in reach.beyond(plan):
+    for platform in support.platforms_exceeded(plan):
         asked = plan.workflow.source_rows
         yield (
-            f"careful: {platform_label(platform)} ran jobs of up to {reach.rows[platform]:,.0f} "
-            f"source rows here, this one has {asked:,.0f}; try it before you rely on it"
+            f"careful: {platform_label(platform)} ran jobs of up to "
+            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; try "
+            "it before you rely on it"
         )
 
 

@@ -8,14 +8,13 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from click import UsageError
 
-from fedperf_client.commands.predict import opened_kept, say_if_nothing_is_known
+from fedperf_client.commands.predict import note_without_executions, open_predictor
 from fedperf_client.commands.program import Json, LocalPath, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
@@ -177,13 +176,13 @@ def advise(
     with ExitStack() as stack:
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
-        with opened_kept(home, store, json=json) as kept:
+        with open_predictor(home, store, json=json) as kept:
             job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, asked)
             shown = _searched(job, asked, kept, _surrogate(home, store, json=json))
-            kept.keep(write_private)
-        say_if_nothing_is_known(kept)
+            kept.save(write_private)
+        note_without_executions(kept)
         if not json:
             _show(shown)
         if plot is not None:
@@ -279,7 +278,7 @@ def _wishes(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "Plan
     pins = constraints.parse_pins(asked.pins, job.workflow)
     named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
     elsewhere = job.program is None
-    known = {*job.today.platforms, *kept.predictor.candidates.hull.platforms}
+    known = {*job.today.platforms, *kept.predictor.pool.support.platforms}
     named = named or constraints.platforms_without_rows(job.known, job.today, pins.values())
     caps, others = constraints.parse_memory(asked.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
@@ -305,7 +304,6 @@ def _searched(
     job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", surrogate: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
-    from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
     from fedperf_engines.advice.presentation import explain
@@ -314,15 +312,15 @@ def _searched(
     seen = () if job.program is not None else kept.clusters_of(job.today)
     sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
     constraints = _wishes(job, kept, asked)
-    kept.predictor.estimate([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
-    reach = PlatformSizeLimits.of(kept.predictor.candidates.hull)
-    estimates = partial(reach.estimate, kept.predictor.estimate)
+    kept.predictor.predict([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
+    estimates = kept.predictor.predict_across_platforms
     begun = time.perf_counter()
     found = advise_on(
         job, sizes, constraints, estimates, surrogate, deadline_seconds=asked.deadline_seconds
     )
     seconds = time.perf_counter() - begun
-    reasons = explain(found, reach, all_platforms=asked.platforms is None)
+    support = kept.predictor.pool.support
+    reasons = explain(found, support, all_platforms=asked.platforms is None)
     return _TimedAdvice(found, reasons, 1000 * seconds)
 
 

@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, TrainingSet, weigh
+from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, cross_validate
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
-    QueryRegime,
     ScaleAndSize,
-    closest_scheme,
+    closest_split,
+    grouped_split,
     holdout_splits,
 )
 from fedperf_client.prediction.learners.base_learners import (
@@ -48,7 +49,7 @@ from fedperf_client.prediction.learners.base_learners import (
 )
 from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -220,12 +221,11 @@ def mixed_for(
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    way = closest_scheme(
-        holdout_splits(known.places, kind, known.samples.features), known.places, asked
-    )
+    splits = holdout_splits(known.places, kind, known.samples.features)
+    split = closest_split(splits, known.places, asked) or grouped_split(known.groups, seed)
     by_name = {learner.name: learner for learner in learners}
     return FittedEnsemble.of(
-        weigh(known, learners, way, seed=seed).outcome(),
+        cross_validate(known, learners, split).weights(),
         lambda name: by_name[name].fit(known.samples, known.log_seconds),
     )
 

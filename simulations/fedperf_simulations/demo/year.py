@@ -169,7 +169,7 @@ def newcomer_with(
     own, questions = History.from_executions(runs), History.from_executions(asked)
 
     def errors(mix: PersonalizedEnsemble) -> Floats:
-        return np.abs(mix.predict_log(questions.questions) - questions.log_seconds)
+        return np.abs(mix.predict_log(questions.queries) - questions.log_seconds)
 
     def started(start: PredictLog) -> Floats:
         return errors(fit_personalized_ensemble(own, {PUBLIC: start}, public_learners()))

@@ -52,9 +52,9 @@ from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
 from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, TrialRunner
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.learners import table_learners
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
 from fedperf_simulations.baselines.table_mixture import mixed_for

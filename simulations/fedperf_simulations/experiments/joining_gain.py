@@ -36,14 +36,14 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet
 from fedperf_client.prediction.ensemble.learner_catalogue import (
     joined_learners,
     local_learners,
     public_learners,
 )
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
@@ -52,7 +52,7 @@ from fedperf_client.prediction.learners.base_learners import (
     Learner,
     LocalProcess,
 )
-from fedperf_client.prediction.prediction import PredictLog
+from fedperf_client.prediction.prediction import PredictLog, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_memory.paired import PairedComparison
@@ -224,15 +224,15 @@ def judge_plans(
 
     def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
         mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
-        return PredictorErrors.of(mix.predict_log(asked.questions), asked.log_seconds)
+        return PredictorErrors.of(mix.predict_log(asked.queries), asked.log_seconds)
 
     def uncorrected(model: PredictLog) -> PredictorErrors:
-        return PredictorErrors.of(model(asked.questions), asked.log_seconds)
+        return PredictorErrors.of(model(asked.queries), asked.log_seconds)
 
     found = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
         found[LOCAL] = answers(local_learners(), {})
-        both = [*own.questions, *asked.questions]
+        both = [*own.queries, *asked.queries]
         vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
         measured = np.concatenate([own.log_seconds, asked.log_seconds])
         found |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))

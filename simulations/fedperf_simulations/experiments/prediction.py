@@ -134,11 +134,11 @@ def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
     ours, torchs = [], []
     with ExecutionStore.open(home.store) as store:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
-    predictor.estimate([PlanOnCluster(asked[0].plan, asked[0].cluster)])
+    predictor.predict([PlanOnCluster(asked[0].plan, asked[0].cluster)])
     for each in asked[1:]:
         question, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
-        predictor.estimate([question])
+        predictor.predict([question])
         between = time.perf_counter()
         with torch.no_grad():
             model(collate([graph]))

@@ -31,10 +31,10 @@ import numpy as np
 
 from fedperf_campaigns.tables.layout import TableLayout, distinct_rows
 from fedperf_campaigns.tables.learners import table_learners
-from fedperf_client.prediction.ensemble.ensemble import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.learners.base_learners import Learner
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
@@ -212,7 +212,7 @@ def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[
     samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
     known = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
     mixture = mixed_for(kind, task.places(task.asked), known, learners)
-    most = sorted(mixture.members, key=lambda member: -member.weight)[:SHOWN]
+    most = sorted(mixture.weights.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
     return mixture(task.asked), mixed
 

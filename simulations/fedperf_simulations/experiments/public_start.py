@@ -105,12 +105,12 @@ def _cells(figures: Row, model: str) -> list[Row]:
 
 def _answer(checkpoint: Checkpoint) -> Answer:
     predict_log = predictor(checkpoint)
-    return lambda asked: predict_log(asked.questions)
+    return lambda asked: predict_log(asked.queries)
 
 
 def _forest(executions: Sequence[Execution]) -> Answer:
     fitted = fit_personalized_ensemble(History.from_executions(executions), {}, [Forest()])
-    return lambda asked: fitted.predict_log(asked.questions)
+    return lambda asked: fitted.predict_log(asked.queries)
 
 
 def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:

@@ -42,16 +42,15 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.intervals import StudentT
 from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
 from fedperf_client.prediction.execution_table import (
     ExecutionTable,
     Ints,
     Mask,
     load_encoded_executions,
-    numbered,
+    numbered_together,
 )
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, StudentT
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
@@ -261,13 +260,13 @@ class LevelChange(NamedTuple):
 
 
 def level_changes(residuals: Floats, jobs: Ints) -> list[LevelChange]:
-    """Find where the level changed. A change stays found when the stream goes on.
+    """Find where the level changed. It stays found when the stream goes on.
 
     Args:
         residuals: log seconds, [executions], in the order they finished.
         jobs: number of the job of each, [executions].
     """
-    found: list[LevelChange] = []
+    changes: list[LevelChange] = []
     begin, quiet = 0, GUARD
     while True:
         values = residual_deviations(residuals[begin:], jobs[begin:])
@@ -275,9 +274,9 @@ def level_changes(residuals: Floats, jobs: Ints) -> list[LevelChange]:
         alarms = (place for place, each in enumerate(values.tolist()) if detector(each))
         alarm = next(alarms, None)
         if alarm is None:
-            return found
+            return changes
         split = _best_split(values[: alarm + 1])
-        found.append(LevelChange(begin + split, begin + alarm))
+        changes.append(LevelChange(begin + split, begin + alarm))
         begin, quiet = begin + split, alarm - split + GUARD
 
 
@@ -291,17 +290,17 @@ def residual_deviations(residuals: Floats, jobs: Ints) -> Floats:
     from_stream = GUARD if 2 * len(np.unique(jobs)) > len(jobs) else 0
     stream_mean, count = 0.0, 0
     usual: dict[int, tuple[float, int]] = {}
-    found = np.zeros(len(residuals))
+    deviations = np.zeros(len(residuals))
     for place, (residual, job) in enumerate(zip(residuals.tolist(), jobs.tolist(), strict=True)):
         mean, runs = usual.get(job, (0.0, 0))
         if runs or count:
-            found[place] = residual - (mean if runs else stream_mean)
+            deviations[place] = residual - (mean if runs else stream_mean)
         if runs < USUAL_FROM:
             usual[job] = mean + (residual - mean) / (runs + 1), runs + 1
         if count < from_stream:
             count += 1
             stream_mean += (residual - stream_mean) / count
-    return np.clip(found, -MAX_RESIDUAL, MAX_RESIDUAL)
+    return np.clip(deviations, -MAX_RESIDUAL, MAX_RESIDUAL)
 
 
 def _best_split(values: Floats) -> int:
@@ -371,7 +370,7 @@ class DriftObservations:
             table.workload_index(),
             table.log_seconds - table.start,
             np.column_stack(inputs),
-            table.moments(),
+            table.timestamps(),
         )
 
     def take(self, rows: Ints) -> "DriftObservations":
@@ -491,11 +490,11 @@ class Stream:
 
     def lags(self) -> Floats:
         """Return the log factor by which each execution would take longer today, [executions]."""
-        found = np.zeros(len(self.rows))
+        lags = np.zeros(len(self.rows))
         for drift in self.drifts:
             if drift.is_concept:
-                found[: drift.change.start] += drift.log_shift
-        return found
+                lags[: drift.change.start] += drift.log_shift
+        return lags
 
     def levels(self) -> Floats:
         """Return the log factor by which each took longer than its job did at first."""
@@ -515,7 +514,7 @@ def find_streams(observations: DriftObservations) -> tuple[Stream, ...]:
     of_execution = kinds[observations.cells]
     timestamps = np.array([each.timestamp() for each in observations.finished_at])
     order = np.argsort(timestamps, kind="stable")
-    found = []
+    streams = []
     for kind in dict.fromkeys(kinds.tolist()):
         rows = order[of_execution[order] == kind].astype(np.int64)
         if len(rows):
@@ -526,8 +525,8 @@ def find_streams(observations: DriftObservations) -> tuple[Stream, ...]:
                 for each in level_changes(own.residuals, own.jobs)
                 if own.finished_at[each.start - 1] < own.finished_at[each.start]
             ]
-            found.append(_stream(own, rows, changes))
-    return tuple(found)
+            streams.append(_stream(own, rows, changes))
+    return tuple(streams)
 
 
 def streams_until(
@@ -540,13 +539,13 @@ def streams_until(
         streams: of all of them.
         count: of the first ones.
     """
-    found = []
+    earlier = []
     for each in streams:
         rows = each.rows[: int(np.searchsorted(each.rows, count))]
         changes = [drift.change for drift in each.drifts if drift.change.alarm < len(rows)]
         if len(rows):
-            found.append(_stream(observations.take(rows), rows, changes))
-    return tuple(found)
+            earlier.append(_stream(observations.take(rows), rows, changes))
+    return tuple(earlier)
 
 
 def load_drift_streams(store: ExecutionStore, *, keep: bool = True) -> tuple[Stream, ...]:
@@ -666,7 +665,7 @@ class WorkloadChange:
 def workload_changes(
     table: ExecutionTable, platforms: Ints, log_seconds: Floats
 ) -> tuple[Floats, Mask, tuple[WorkloadChange, ...]]:
-    """Return log seconds as they would be today, which of them moved, and the last changes.
+    """Return log seconds as they would be today, which of them were adjusted, and the last changes.
 
     Runs of a workload are compared on the same resources and at the same rows.
 
@@ -675,17 +674,14 @@ def workload_changes(
         platforms: a number for the set that each uses.
         log_seconds: of each, adjusted for drift of whole streams.
     """
-    today, found = log_seconds.copy(), dict[int, WorkloadChange]()
-    moved = np.zeros(len(today), np.bool_)
+    today, changes = log_seconds.copy(), dict[int, WorkloadChange]()
+    is_adjusted = np.zeros(len(today), np.bool_)
     workload = table.workload_index()
     newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
     newest[workload] = table.source  # the last one of each stays
     upgraded = (table.source == newest[workload]).astype(np.int64)
-    same = np.zeros(len(today), np.int64)  # numbers runs of a workload on the same resources
     is_first = (table.queries_before == 0).astype(np.int64)
-    for values in (workload, platforms, table.nodes, table.cores, is_first, table.mark):
-        number = numbered(values)
-        same = numbered(same * (number.max(initial=0) + 1) + number)
+    same = numbered_together(workload, platforms, table.nodes, table.cores, is_first, table.mark)
     has_rows = table.source_rows > 0
     log_size = np.log1p(np.where(has_rows, table.source_rows, table.read_bytes))
     days = table.finished_at // _DAY_US
@@ -694,9 +690,9 @@ def workload_changes(
         repeats_of = 2 * same + upgraded
         for split, (_, after, _) in enumerate(splits):
             repeats_of[after] = -1 - split  # each side repeats for itself, as in `compare`
-        repeats = Repeats.of(repeats_of, np.zeros_like(same), today)
+        repeats = Repeats.from_runs(repeats_of, np.zeros_like(same), today)
         for before, after, tests in splits:
-            posterior = repeats.belief(int(repeats_of[before[0]]))
+            posterior = repeats.posterior(int(repeats_of[before[0]]))
             compared = today[before], today[after], posterior
             looks = tests if is_upgrade else _BOTH_CHOSEN * tests
             if not median_change(*compared, 1 - (1 - CONFIDENCE_LEVEL) / looks).is_significant:
@@ -705,19 +701,19 @@ def workload_changes(
             first = int(after[0])
             is_before = (workload == workload[first]) & (sides < sides[first])
             today[is_before] += change.log_ratio
-            moved |= is_before
+            is_adjusted |= is_before
             one = WorkloadChange(
                 int(table.workload[first]),
                 int(table.number[first]),
-                table.take(after[:1]).moments()[0],
+                table.take(after[:1]).timestamps()[0],
                 is_upgrade,
                 change,
                 len(before),
                 len(after),
             )
-            if one.workload not in found or one.since > found[one.workload].since:
-                found[one.workload] = one
-    return today, moved, tuple(found.values())
+            if one.workload not in changes or one.since > changes[one.workload].since:
+                changes[one.workload] = one
+    return today, is_adjusted, tuple(changes.values())
 
 
 def _likeliest_splits(

@@ -1,115 +1,71 @@
-"""Learners mixed for the questions at hand, over samples of any kind, and the mix beside the start.
+"""The weighted ensemble of learners, and its reliability beside the pretrained model.
 
-The mix is a weighted mean in log seconds; a member's weight follows from its errors on folds that
-mimic the questions (`weighting`), a level counting as one piece of evidence, however many
-executions it holds, unless the levels held out have a hundred groups. Where nothing can be mimicked
-folds leave out whole groups, and a group is the piece of evidence. What weighing came to
-(`EnsembleWeights`) is numbers alone, so that it can be kept.
+**Weights.** The ensemble is a weighted mean in log seconds. A member's weight follows from its
+errors in folds that imitate the query (`weighting`). A level counts as one piece of evidence,
+however many executions it holds, unless the held-out levels have a hundred groups. If whole groups
+are held out, a group is the piece of evidence. The resulting `EnsembleWeights` hold numbers only,
+so that they can be stored.
 
-Learners are weighed on all own executions. Where most of these were of other kinds, the mix is one
-for those: it may be right in its folds and know nothing of the question. So mix and start are
-weighed once more (`Reliability`), by the same rule, on executions that are like the question. These
-share an operator's kind and platform with it, at about its rows and cores. Where all executions are
-alike, there is nothing to weigh again; where none is, the start speaks alone. A start may be
-farther off on them than is usual. Then it is not believed for what own executions do not know.
+**Reliability.** Learners are weighted on all local executions. If most of these were of other
+kinds, the ensemble is one for those: it may be right in its folds and know nothing of the query.
+So ensemble and pretrained model are weighted once more (`Reliability`), by the same rule, on the
+executions that are similar to the query. If all executions are similar, there is nothing to weigh
+again. If none is, the pretrained model predicts alone. If its error on similar executions is above
+the usual one, it is trusted less for operators that local executions do not know.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedperf_client.prediction.ensemble.intervals import (
-    USUAL_HALF_WIDTH,
-    Distribution,
-    ErrorDistribution,
-    StudentT,
-    widest,
-    with_more,
+from fedperf_client.prediction.ensemble.learner_catalogue import (
+    NoLearnerError,
+    is_usable,
+    readiness,
 )
-from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError, readiness, usable
-from fedperf_client.prediction.ensemble.repeats import ResourceChange
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     STACKED_FROM,
     Fold,
     HoldoutSplit,
-    QueryRegime,
-    ScaleAndSize,
+    Ints,
     fold_of,
-    grouped_folds,
     mixed_errors,
     mixing_weights,
-    shares_of,
     typical_error,
 )
 from fedperf_client.prediction.learners.base_learners import Fitted, Learner
-from fedperf_client.prediction.prediction import Floats, checked_log
-from fedperf_client.prediction.query_encoding import EncodedQueries, Identity
-from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.pretrained import estimates_half_width, pretrained_half_width
+from fedperf_client.prediction.prediction import (
+    USUAL_HALF_WIDTH,
+    ErrorDistribution,
+    Floats,
+    QueryRegime,
+    checked_log,
+    shares_of,
+)
+from fedperf_client.prediction.query_encoding import EncodedQueries
+
+USUAL_CORRELATION = 0.5
+"""Prior error correlation of two predictions about one job. Half of the squared error is in common,
+as work that a job brings is misjudged on all platforms and sizes alike; what each of these adds is
+not."""
+
+CORRELATION_COUNTS = 10
+"""Weight of that prior, in workloads that were measured in several ways."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with folds that are done, and folds in all."""
-
-MOST_OF_GROUP = 1.0
-"""Executions that a workload counts as at most."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingSet:
-    """Own executions as the mixture reads them.
-
-    Attributes:
-        samples: [executions].
-        log_seconds: natural log of the measured wall seconds, float64 [executions].
-        places: where they lie, [executions].
-        groups: workload or configuration of each, int64 [executions]; never split.
-    """
-
-    samples: EncodedQueries
-    log_seconds: Floats
-    places: ScaleAndSize
-    groups: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.log_seconds)
-
-    @property
-    def counted(self) -> float:
-        """How many executions they count as where learners are fitted."""
-        return float(self.samples.weights.sum())
-
-    def take(self, rows: NDArray[np.int64]) -> "TrainingSet":
-        """Those rows."""
-        samples = self.samples.take(rows)
-        places = ScaleAndSize(self.places.scale[rows], self.places.size[rows])
-        groups = groups_of(self.groups[rows], samples.configurations())
-        return TrainingSet(samples, self.log_seconds[rows], places, groups)
-
-    def by_workload(self) -> "TrainingSet":
-        """The same where a workload counts as `MOST_OF_GROUP` executions at most, in every fit."""
-        shares = shares_of(self.groups, MOST_OF_GROUP)
-        return replace(self, samples=replace(self.samples, shares=shares))
-
-
-def groups_of(workloads: NDArray[np.int64], configurations: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Workload numbers; of one workload alone its configurations, of one of these its repeats."""
-    for groups in (workloads, configurations):
-        if len(np.unique(groups)) > 1:
-            return groups
-    return np.arange(len(workloads))
+"""Called with the number of finished folds, and of all folds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleMember:
-    """One learner's place in a mix.
+    """A learner of an ensemble.
 
     Attributes:
-        name: what it is.
-        weight: its share, in [0, 1].
+        name: of the learner.
+        weight: in [0, 1].
         error: trimmed mean of its absolute log errors in folds; NaN without executions.
     """
 
@@ -120,136 +76,70 @@ class EnsembleMember:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleWeights:
-    """What weighing came to.
+    """The weights of an ensemble for queries of a regime, with its errors.
 
     Attributes:
-        kind: of the questions that it was weighed for.
-        cut: of the folds, see `HoldoutSplit`; 0 where they leave out groups.
-        members: who was weighed, with weights and errors.
+        regime: of the queries.
+        levels_held_out: see `HoldoutSplit.levels`; 0 if groups are held out.
+        members: weighted learners.
         folds: number of folds behind the errors.
-        errors: of the mix in folds, log seconds, [executions held out in some fold], by
-            weights that have not seen the error's fold, nor its group where folds are one.
-        groups: workload or configuration of each of those.
-        rows: which execution each of those is, in the order of what is known.
-        apart: variance between the members there, weighted; the mean over workloads.
+        errors: of the ensemble in folds, log seconds, [held-out executions]. The weights did not
+            use the errors of the same fold; with a single fold, of the same group.
+        groups: workload or configuration, [held-out executions].
+        rows: index in the training set, [held-out executions].
+        disagreement: weighted variance between the members, mean over workloads.
     """
 
-    kind: QueryRegime
-    cut: int
+    regime: QueryRegime
+    levels_held_out: int
     members: tuple[EnsembleMember, ...]
     folds: int
     errors: Floats
-    groups: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    apart: float
-
-
-class EnsemblePrediction(NamedTuple):
-    """What a mix says to one question, before it is known how far off that may be.
-
-    Attributes:
-        identity: of what is asked about.
-        log_seconds: the answer.
-        variance: between its members, weighted; the start is one.
-        weight: of the mix beside the start, in [0, 1].
-        change: from own runs of the plan on other resources, if any.
-    """
-
-    identity: Identity
-    log_seconds: float
-    variance: float
-    weight: float = 1.0
-    change: ResourceChange | None = None
-
-    def widened_by_disagreement(
-        self, spread: Distribution, told: ErrorDistribution, level: float
-    ) -> Distribution:
-        """`spread`, or how far members lie apart where that is farther.
-
-        Args:
-            spread: of the answer by own errors and the claims of a start.
-            told: by own errors: members that lie apart are as far off the mean of all as often.
-            level: of the interval that is compared.
-        """
-        if not self.variance > 0:
-            return spread
-        apart = StudentT(math.sqrt(self.variance), told.student.degrees)
-        return widest((spread, apart), level)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedEnsemble:
-    """The mix, fitted on all own executions; samples -> log seconds."""
-
-    outcome: EnsembleWeights
-    _fitted: tuple[tuple[float, str, Fitted], ...]
-
-    @classmethod
-    def of(cls, outcome: EnsembleWeights, fit: Callable[[str], Fitted]) -> Self:
-        """The mix that weighing came to; `fit` gives members by name, fitted on everything."""
-        kept = [each for each in outcome.members if each.weight > 0]
-        return cls(outcome, tuple((each.weight, each.name, fit(each.name)) for each in kept))
+    groups: Ints
+    rows: Ints
+    disagreement: float
 
     @property
-    def kind(self) -> QueryRegime:
-        """Of the questions that it was weighted for."""
-        return self.outcome.kind
-
-    @property
-    def members(self) -> tuple[EnsembleMember, ...]:
-        """What was mixed, with weights and errors."""
-        return self.outcome.members
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weight of each member by name."""
+    def by_name(self) -> dict[str, float]:
+        """Weight of each member by its name."""
         return {member.name: member.weight for member in self.members}
-
-    def __call__(self, asked: EncodedQueries) -> Floats:
-        """Natural log of the median wall seconds, [questions]."""
-        return self.answers(asked)[0]
-
-    def answers(self, asked: EncodedQueries) -> tuple[Floats, Floats]:
-        """Natural log of the median wall seconds, and the variance between members, [questions]."""
-        weights = np.array([weight for weight, _, _ in self._fitted])
-        told = [checked_log(name, fitted(asked), len(asked)) for _, name, fitted in self._fitted]
-        middle = np.asarray(weights @ told)
-        return middle, np.asarray(weights @ (told - middle) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossValidationErrors:
-    """How wrong each learner was in folds; several mixes can be made of one weighing.
+    """The errors of each learner in folds, from which weights of any subset follow.
 
     Attributes:
-        learners: those that can be used with so many executions and these starts.
-        errors: log seconds, [learners, held out].
-        rows: the execution of each column.
-        evidence: the piece of evidence of each column.
-        folds: the fold of each column.
+        training: the executions.
+        split: the folds.
+        learners: those that can be used with so many executions and these pretrained models.
+        errors: log seconds, [learners, held-out executions].
+        rows: index in the training set, [held-out executions].
+        evidence: piece of evidence, [held-out executions].
+        folds: fold, [held-out executions].
     """
 
-    known: TrainingSet
-    kind: QueryRegime
-    cut: int
+    training: TrainingSet
+    split: HoldoutSplit
     learners: tuple[Learner, ...]
     errors: Floats
-    rows: NDArray[np.int64]
-    evidence: NDArray[np.int64]
-    folds: NDArray[np.int64]
+    rows: Ints
+    evidence: Ints
+    folds: Ints
 
-    def outcome(self, learners: Iterable[Learner] | None = None) -> EnsembleWeights:
-        """The weights of those `learners` that were weighed; of all by default.
+    def weights(self, learners: Iterable[Learner] | None = None) -> EnsembleWeights:
+        """Return the weights of these learners; of all by default.
 
         Raises:
-            NoLearnerError: none of them was.
+            NoLearnerError: None of them has errors.
         """
-        wanted = {each.name for each in (self.learners if learners is None else learners)}
-        chosen = [row for row, each in enumerate(self.learners) if each.name in wanted]
+        names = {each.name for each in (self.learners if learners is None else learners)}
+        chosen = [row for row, each in enumerate(self.learners) if each.name in names]
         if not chosen:
-            raise NoLearnerError(len(self.known))
-        errors, groups = self.errors[chosen], self.known.groups[self.rows]
-        ready = np.array([readiness(self.learners[row], self.known.counted) for row in chosen])
+            raise NoLearnerError(len(self.training))
+        errors, groups = self.errors[chosen], self.training.groups[self.rows]
+        size = self.training.effective_size
+        ready = np.array([readiness(self.learners[row], size) for row in chosen])
         weights = mixing_weights(errors, groups, self.evidence, ready=ready)
         members = tuple(
             EnsembleMember(
@@ -258,160 +148,178 @@ class CrossValidationErrors:
             for row, weight, of_member in zip(chosen, weights, errors, strict=True)
         )
         count = int(self.folds.max(initial=-1)) + 1
-        unseen = self.folds if count != 1 else fold_of(groups, 0)
-        mixed = mixed_errors(errors, groups, self.evidence, unseen, ready=ready)
+        folds = self.folds if count != 1 else fold_of(groups, 0)
+        mixed = mixed_errors(errors, groups, self.evidence, folds, ready=ready)
         between = weights @ (errors - weights @ errors) ** 2
-        apart = float(np.average(between, weights=shares_of(groups))) if len(groups) else 0.0
-        return EnsembleWeights(self.kind, self.cut, members, count, mixed, groups, self.rows, apart)
+        mean = float(np.average(between, weights=shares_of(groups))) if len(groups) else 0.0
+        regime, levels = self.split.key
+        return EnsembleWeights(regime, levels, members, count, mixed, groups, self.rows, mean)
 
 
-def weigh(
-    known: TrainingSet,
+def cross_validate(
+    training: TrainingSet,
     learners: Iterable[Learner],
-    way: HoldoutSplit | None = None,
+    split: HoldoutSplit,
     *,
-    seed: int = 0,
     on_progress: OnProgress | None = None,
 ) -> CrossValidationErrors:
-    """How wrong each of `learners` is on executions that it has not seen.
+    """Return the errors of each learner on executions that it was not fitted on.
 
     Args:
-        known: own executions.
-        learners: in order of trust, each name once; those that need more executions, or a
-            start that the samples have no answers of, are left out.
-        way: to mimic the questions; None to leave groups out.
-        seed: of folds that leave groups out.
-        on_progress: told after each fold.
+        training: local executions.
+        learners: in order of precedence, each name once. Those that need more executions, or a
+            pretrained model without predictions in the samples, are left out.
+        split: the folds.
+        on_progress: called after each fold.
 
     Raises:
-        PredictorFailedError: a learner gave values that cannot be used.
+        PredictorFailedError: A learner returned values that cannot be used.
     """
-    used = tuple(each for each in learners if usable(each, known.counted, known.samples.starts))
-    folds = grouped_folds(known.groups, seed) if way is None else way.folds
-    rows = np.concatenate([np.zeros(0, np.int64), *(each.held for each in folds)])
-    fold = np.repeat(np.arange(len(folds)), [len(each.held) for each in folds])
-    parts = [np.zeros((len(used), 0))]
-    for number, each in enumerate(folds):
-        parts.append(_fold_errors(used, known, each))
+    size, starts = training.effective_size, training.samples.starts
+    used = tuple(each for each in learners if is_usable(each, size, starts))
+    rows = np.concatenate([np.zeros(0, np.int64), *(each.held_out for each in split.folds)])
+    folds = np.repeat(np.arange(len(split.folds)), [len(each.held_out) for each in split.folds])
+    errors = [np.zeros((len(used), 0))]
+    for number, fold in enumerate(split.folds):
+        errors.append(_fold_errors(used, training, fold))
         if on_progress is not None:
-            on_progress(number + 1, len(folds))
-    kind, cut = (QueryRegime.SEEN, 0) if way is None else (way.kind, way.cut)
-    groups = known.groups[rows]
-    many = len(np.unique(groups)) >= STACKED_FROM
-    evidence = groups if way is None or many else fold
+            on_progress(number + 1, len(split.folds))
+    groups = training.groups[rows]
+    by_group = split.regime is QueryRegime.SEEN or len(np.unique(groups)) >= STACKED_FROM
     return CrossValidationErrors(
-        known, kind, cut, used, np.concatenate(parts, axis=1), rows, evidence, fold
+        training,
+        split,
+        used,
+        np.concatenate(errors, axis=1),
+        rows,
+        groups if by_group else folds,
+        folds,
     )
 
 
-def _fold_errors(learners: Sequence[Learner], known: TrainingSet, fold: Fold) -> Floats:
-    samples, log_seconds = known.samples.take(fold.kept), known.log_seconds[fold.kept]
-    asked, truth = known.samples.take(fold.held), known.log_seconds[fold.held]
-    answers = [
-        checked_log(each.name, each.fit(samples, log_seconds)(asked), len(truth))
+def _fold_errors(learners: Sequence[Learner], training: TrainingSet, fold: Fold) -> Floats:
+    samples, log_seconds = training.samples.take(fold.training), training.log_seconds[fold.training]
+    queries, truth = training.samples.take(fold.held_out), training.log_seconds[fold.held_out]
+    predictions = [
+        checked_log(each.name, each.fit(samples, log_seconds)(queries), len(truth))
         for each in learners
     ]
-    return truth - np.array(answers)
+    return truth - np.array(predictions)
 
 
-Mask = NDArray[np.bool_]
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedEnsemble:
+    """The members of an ensemble, fitted on all local executions."""
+
+    weights: EnsembleWeights
+    _fitted: tuple[tuple[float, str, Fitted], ...]
+
+    @classmethod
+    def of(cls, weights: EnsembleWeights, fit: Callable[[str], Fitted]) -> Self:
+        """Return the ensemble of these weights; `fit` returns members by name."""
+        members = [each for each in weights.members if each.weight > 0]
+        return cls(weights, tuple((each.weight, each.name, fit(each.name)) for each in members))
+
+    def __call__(self, queries: EncodedQueries) -> Floats:
+        """Predict the natural log of the median wall seconds, [queries]."""
+        return self.predict_with_variance(queries)[0]
+
+    def predict_with_variance(self, queries: EncodedQueries) -> tuple[Floats, Floats]:
+        """Predict log seconds, and return the variance between members; [queries] both."""
+        weights = np.array([weight for weight, _, _ in self._fitted])
+        predictions = [
+            checked_log(name, fitted(queries), len(queries)) for _, name, fitted in self._fitted
+        ]
+        mean = np.asarray(weights @ predictions)
+        return mean, np.asarray(weights @ (predictions - mean) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reliability:
-    """Weights of a mix and of the start beside it.
+    """The weights of an ensemble and of the pretrained model beside it.
 
     Attributes:
-        weight: of the mix where own executions know all operators, in [0, 1].
-        shrinkage: in the start, in [0, 1], whatever own executions know.
-        spread: of the errors of both together, in folds.
+        weight: of the ensemble if local executions know all operators, in [0, 1].
+        shrinkage: lack of trust in the pretrained model, in [0, 1], whatever operators are known.
+        distribution: of the errors of both together, in folds.
     """
 
     weight: float
     shrinkage: float
-    spread: ErrorDistribution
+    distribution: ErrorDistribution
+
+    @classmethod
+    def of_ensemble(cls, errors: Floats, groups: Ints) -> "Reliability":
+        """Return full weight for an ensemble with these errors in folds, [executions]."""
+        return cls(1.0, 0.0, ErrorDistribution.from_errors(errors, groups))
+
+    @classmethod
+    def of_pretrained(cls) -> "Reliability":
+        """Return full weight for the pretrained model: no local execution is similar."""
+        nothing = ErrorDistribution.from_errors(np.zeros(0), np.zeros(0, np.int64))
+        return cls(0.0, 0.0, nothing)
+
+    @classmethod
+    def of_both(cls, pretrained: Floats, ensemble: Floats, groups: Ints) -> "Reliability":
+        """Weigh pretrained model and ensemble by their errors on the same executions.
+
+        Args:
+            pretrained: log errors, [executions], at least one.
+            ensemble: out-of-fold log errors, [executions].
+            groups: workload of each. The errors of both together are those of weights that did
+                not use the workload.
+        """
+        together, folds = np.zeros(len(groups)), fold_of(groups, 0)
+        for fold in range(int(folds.max(initial=-1)) + 1):
+            held_out, others = folds == fold, folds != fold
+            weight, shrinkage = _weight_and_shrinkage(
+                pretrained[others], ensemble[others], groups[others]
+            )
+            weight += shrinkage * (1 - weight)
+            errors = pretrained[held_out]
+            together[held_out] = errors + weight * (ensemble[held_out] - errors)
+        weight, shrinkage = _weight_and_shrinkage(pretrained, ensemble, groups)
+        return cls(weight, shrinkage, ErrorDistribution.from_errors(together, groups))
 
     @property
     def variance(self) -> float:
-        """Mean square of these errors, beginning at what is usual."""
-        return self.spread.student.scale**2
+        """Mean squared error, regularized by the usual error."""
+        return self.distribution.student.scale**2
 
-    def weight_at(self, share: float) -> float:
-        """Weight of the mix where own executions know such a share of the operators."""
-        return 1 - (1 - self.shrinkage) * (1 - share * self.weight)
-
-
-def mix_only(errors: Floats, groups: NDArray[np.int64]) -> Reliability:
-    """The mix has all weight that own executions give; `errors` [executions] are of its folds."""
-    return Reliability(1.0, 0.0, ErrorDistribution.of(errors, groups))
+    def weight_at(self, support: float) -> float:
+        """Return the weight of the ensemble if this share of operators is known."""
+        return 1 - (1 - self.shrinkage) * (1 - support * self.weight)
 
 
-def start_only() -> Reliability:
-    """No own execution is alike: the start speaks."""
-    return Reliability(0.0, 0.0, ErrorDistribution.of(np.zeros(0), np.zeros(0, np.int64)))
+def _weight_and_shrinkage(
+    pretrained: Floats, ensemble: Floats, groups: Ints
+) -> tuple[float, float]:
+    """Return the weight of the ensemble, and that of the usual error against the pretrained."""
+    sizes, usual = np.abs(pretrained), np.full(len(pretrained), USUAL_HALF_WIDTH)
+    weight = mixing_weights(np.stack([pretrained, ensemble]), groups)[1]
+    return float(weight), float(mixing_weights(np.stack([sizes, usual]), groups)[1])
 
 
-def fit_reliability(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> Reliability:
-    """Mix and start weighed by their errors on the same executions.
+def error_correlation(errors: Floats, workloads: Ints, configurations: Ints) -> float:
+    """Estimate the share of the squared error common to predictions about a workload, in [0, 1).
 
-    Args:
-        of_start: log errors of the start, [executions], at least one.
-        of_mix: out-of-fold log errors of the mix.
-        groups: workload of each; the errors of both together are those of weights that have
-            not seen the workload.
-    """
-    together, folds = np.zeros(len(groups)), fold_of(groups, 0)
-    for fold in range(int(folds.max(initial=-1)) + 1):
-        held, others = folds == fold, folds != fold
-        weight, shrinkage = _weights(of_start[others], of_mix[others], groups[others])
-        weight += shrinkage * (1 - weight)
-        together[held] = of_start[held] + weight * (of_mix[held] - of_start[held])
-    weight, shrinkage = _weights(of_start, of_mix, groups)
-    return Reliability(weight, shrinkage, ErrorDistribution.of(together, groups))
-
-
-def zero_shot_errors(start: Learner, known: TrainingSet) -> Floats:
-    """Log errors of the start on own executions, of which it has been told nothing."""
-    nothing = np.zeros(0, np.int64)
-    fitted = start.fit(known.samples.take(nothing), known.log_seconds[nothing])
-    return known.log_seconds - fitted(known.samples)
-
-
-def start_on_similar(start: Learner, known: TrainingSet, alike: bytes) -> Fitted:
-    """The start with the level of the executions that are alike, given as bytes of a `Mask`."""
-    own = np.flatnonzero(np.frombuffer(alike, np.bool_))
-    without_features = np.zeros((len(known), 0))  # none is read, and many are slow to copy
-    samples = known.samples
-    told = EncodedQueries(without_features, samples.cells, samples.starts, samples.shares)
-    return start.fit(told.take(own), known.log_seconds[own])
-
-
-def _weights(of_start: Floats, of_mix: Floats, groups: NDArray[np.int64]) -> tuple[float, float]:
-    """Of the mix against the start, and of a guess that is off as is usual against it."""
-    sizes, guess = np.abs(of_start), np.full(len(of_start), USUAL_HALF_WIDTH)
-    against = mixing_weights(np.stack([of_start, of_mix]), groups)[1]
-    return float(against), float(mixing_weights(np.stack([sizes, guess]), groups)[1])
-
-
-def spread_about(
-    question: PlanOnCluster,
-    own: Sequence[ErrorDistribution],
-    share: float = 0.0,
-    *,
-    factor: float = 1.0,
-    level: float,
-) -> Distribution:
-    """What folds say of a question, and what is claimed of the start where that is wider.
+    It cancels in comparisons of two plans or sizes of one job. The prior is `USUAL_CORRELATION`.
 
     Args:
-        question: that is asked.
-        own: what folds say.
-        share: of its operators that own executions know; where it is 1 they speak alone.
-        factor: on the width of what folds say.
-        level: of the interval that is compared.
+        errors: of an ensemble in folds, signed, [executions].
+        workloads: of each.
+        configurations: of each; repeats of one count once.
     """
-    added = estimates_half_width(question)
-    found: list[Distribution] = [with_more(each, added, factor) for each in own]
-    if share < 1 or not own:
-        found.append(StudentT.within(pretrained_half_width(question)))
-    return widest(found, level)
+    distinct, first, group = np.unique(configurations, return_index=True, return_inverse=True)
+    mean = np.bincount(group, errors) / np.bincount(group) if len(distinct) else np.zeros(0)
+    of_workload = np.unique(workloads[first], return_inverse=True)[1]
+    sizes = np.bincount(of_workload)
+    is_several = sizes[of_workload] > 1
+    squared = float((mean[is_several] ** 2).mean()) if is_several.any() else 0.0
+    if not squared > 0:
+        return USUAL_CORRELATION
+    level = np.bincount(of_workload, mean) / np.maximum(sizes, 1)
+    count = int(np.count_nonzero(sizes > 1))
+    within = ((mean - level[of_workload])[is_several] ** 2).sum() / (is_several.sum() - count)
+    common = 1 - min(1.0, float(within) / squared)
+    return (CORRELATION_COUNTS * USUAL_CORRELATION + count * common) / (CORRELATION_COUNTS + count)

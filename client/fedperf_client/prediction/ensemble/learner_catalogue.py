@@ -1,10 +1,9 @@
-"""The learners that may be mixed for plans, in order of trust, by what the organization has.
+"""The learners that an ensemble may have, in order of precedence.
 
-Local-only learners are in the mix from `LOCAL_FROM` own executions on. So a bad shared model cannot
-make an organization's predictions worse than its own would be. The shared model stays among them as
-it is: it is what the others are shrunken to. Below ten executions there are at most three
-candidates: the errors of so few folds are mostly noise, and of many candidates one looks good by
-chance.
+Local-only learners take part from `LOCAL_FROM` executions on. So a bad shared model cannot make an
+organization's predictions worse than its own would be. The shared model stays among the members as
+it is: the others are shrunken towards it. Below ten executions there are at most three candidates.
+The errors of so few folds are mostly noise, and of many candidates one looks good by chance.
 """
 
 import math
@@ -29,15 +28,14 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_shared.errors import FedperfError
 
 LOCAL_FROM = 5
-"""Own executions from which on local-only learners take part in a mix with a start model."""
-
+"""Local executions from which on local-only learners take part beside a pretrained model."""
 
 READY = 0.5
-"""Of the executions that a learner needs at least, how many more until its weight is whole."""
+"""Executions beyond its minimum at which a learner has its full weight, as a share of it."""
 
 
 class NoLearnerError(FedperfError):
-    """No learner can be used with so few own executions."""
+    """Raised when no learner can be used with so few local executions."""
 
     def __init__(self, executions: int) -> None:
         super().__init__(
@@ -50,12 +48,12 @@ class NoLearnerError(FedperfError):
 def joined_learners(
     correction: CellCorrection | None = None, *, is_newer: bool = False
 ) -> tuple[Learner, ...]:
-    """Learners of an organization that joined, on all three starts, and local ones.
+    """Return the learners of an organization that joined: on all pretrained models, and local.
 
     Args:
-        correction: the coordinator's, to the reference.
-        is_newer: whether the shared model has learnt since it was the reference; then it
-            is trusted before the corrected reference.
+        correction: the coordinator's, of the reference model.
+        is_newer: whether the shared model has learnt since it was the reference. Then it takes
+            precedence over the corrected reference.
     """
     nothing = CellCorrection.nothing_known()
     shared, corrected = UncorrectedModel(SHARED), CellCorrectedModel(correction or nothing)
@@ -65,20 +63,26 @@ def joined_learners(
         first = (shared, CellCorrectedModel(nothing, start=SHARED), *of_others)
     return (
         *first,
-        *_on(SHARED),
+        ResidualRidge(SHARED),
+        ResidualBoosting(SHARED),
         UncorrectedModel(PUBLIC, fewest=10),
         *local_learners(fewest=LOCAL_FROM),
     )
 
 
 def public_learners() -> tuple[Learner, ...]:
-    """Learners of an organization that did not join: the public start, and local ones."""
-    as_is, bias = UncorrectedModel(PUBLIC), ShrunkenBias(PUBLIC)
-    return (as_is, bias, *_on(PUBLIC), *local_learners(fewest=LOCAL_FROM))
+    """Return the learners of an organization that did not join: on the public model, and local."""
+    return (
+        UncorrectedModel(PUBLIC),
+        ShrunkenBias(PUBLIC),
+        ResidualRidge(PUBLIC),
+        ResidualBoosting(PUBLIC),
+        *local_learners(fewest=LOCAL_FROM),
+    )
 
 
 def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
-    """Learners that read no start model; the mix of them alone is "local-only"."""
+    """Return the learners that read no pretrained model; their ensemble is "local-only"."""
     few: tuple[Learner, ...] = (Constant(),) if fewest == 0 else ()
     return (
         *few,
@@ -90,33 +94,29 @@ def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
     )
 
 
-def readiness(learner: Learner, executions: float) -> float:
-    """The part of its weight that `learner` has with so many own executions, in (0, 1].
+def is_usable(learner: Learner, executions: float, starts: Container[str]) -> bool:
+    """Return whether a learner can be used with so many executions and these pretrained models."""
+    most = math.inf if learner.most is None else learner.most
+    return learner.fewest <= executions <= most and (
+        learner.start is None or learner.start in starts
+    )
 
-    It comes in, and leaves, little by little, so that one workload more never brings or takes a
-    whole learner. Those for few executions have all of it at once.
+
+def local_share(learner: Learner) -> float:
+    """Return how much of a prediction local executions determine; a half for corrected models."""
+    if learner.start is None:
+        return 1.0
+    is_pretrained = learner.fewest < LOCAL_FROM or learner.name == learner.start
+    return 0.0 if is_pretrained else 0.5
+
+
+def readiness(learner: Learner, executions: float) -> float:
+    """Return the share of its weight that a learner has with so many executions, in (0, 1].
+
+    It grows and falls gradually, so that one workload more never adds or removes a whole learner.
+    Learners for few executions have all of it at once.
     """
     if learner.fewest <= LOCAL_FROM:
         return 1.0
-    most = math.inf if learner.most is None else learner.most
-    left = (most + 1 - executions) / most if learner.most else 1.0
+    left = (learner.most + 1 - executions) / learner.most if learner.most else 1.0
     return min(1.0, (executions + 1 - learner.fewest) / learner.fewest / READY, left / READY)
-
-
-def own_share(learner: Learner) -> float:
-    """How much of a learner's answer own executions tell; of those that mend a start a half."""
-    if learner.start is None:
-        return 1.0
-    is_start = learner.fewest < LOCAL_FROM or learner.name == learner.start
-    return 0.0 if is_start else 0.5
-
-
-def usable(learner: Learner, executions: float, starts: Container[str]) -> bool:
-    """Whether `learner` is worth a try with so many own executions and these start models."""
-    enough = learner.fewest <= executions
-    not_too_many = learner.most is None or executions <= learner.most
-    return enough and not_too_many and (learner.start is None or learner.start in starts)
-
-
-def _on(start: str) -> tuple[Learner, ...]:
-    return (ResidualRidge(start), ResidualBoosting(start))

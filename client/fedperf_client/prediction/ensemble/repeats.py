@@ -1,28 +1,26 @@
-"""Answers about a configuration that ran before, with intervals from the spread of its repeats.
+"""Predictions from runs of the same job.
 
-The log seconds of a configuration's runs are normal around its level, with a variance of its own.
-Before the first repeat that variance has a scaled inverse chi-square prior. The prior is learnt
-from the home's other repeated configurations on the same platforms: repeats in a cloud differ by
-factors, those on a quiet machine by a percent. The prior of the level is the mix,
-with its errors in folds as the spread. Where the mix is off by more than that, it counts less.
+The log run times of a configuration are normal around its level, with a variance of
+its own. Before the first repeat that variance has a scaled inverse chi-squared prior, learnt from
+the other repeated configurations on the same platforms: repeats in a cloud differ by factors, those
+on a quiet machine by a percent. The prior of the level is the ensemble, with the spread of its
+errors in folds. An ensemble that is off by more than that counts less.
 
-Together they give a Student t around the posterior mean. Its scale says how many runs there are
+The posterior is a Student t around the posterior mean. Its scale says how many runs there are
 (1 + 1 / k), its tails how little is known of the variance (Gelman et al., Bayesian Data Analysis,
 sections 2.6 and 3.2; learnt variances: Smyth, Statistical Applications in Genetics and Molecular
 Biology 3, 2004). Heavy tails of repeats are learnt as a variance that differs more between
-configurations.
+configurations. A run of exactly the job always counts: the ensemble moves the median at most
+`MOST_PULLED` away from it.
 
-A run of exactly this job always counts: the mix never moves the median far from its level
-(`MOST_PULLED`), and has no say where it knows nothing of the job.
+Runs on other resources count as well, moved by the change that the pretrained model predicts
+(`ResourceChange`). A plan that ran once on 128 cores is known on 64, up to how it scales. Jobs that
+only their own runs predict (`IsolatedRuns`) are moved by what is usual for any job.
 
-Runs on other resources count as well, moved by what the start says that the change brings
-(`ResourceChange`): a plan that ran once on 128 cores is known on 64, up to how it scales.
-Jobs that only their own runs speak for (`RunsApart`) are moved by what is usual for any job.
-
-In made-up worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
+In synthetic worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
 of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
-those of the pooled spread of the other configurations. A drift between days has no part of its
-own: drift is what shifts a whole kind of work.
+those of the pooled spread of the other configurations. Day-to-day drift has no part of its own:
+drift shifts a whole kind of work.
 """
 
 import math
@@ -34,96 +32,84 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
-from fedperf_client.prediction.ensemble.intervals import (
-    USUAL_HALF_WIDTH,
-    Basis,
-    EvidenceSource,
-    StudentT,
-    half_width,
-)
 from fedperf_client.prediction.execution_table import Ints
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import (
+    CLAIMED_LEVEL,
+    USUAL_HALF_WIDTH,
+    Evidence,
+    EvidenceSource,
+    Floats,
+    Prediction,
+    StudentT,
+)
 from fedperf_client.prediction.query_encoding import Identity
 
 CLOCK_SD = 0.005
-"""Repeats that agree better than that do so by chance, or by the steps of a clock; log seconds."""
+"""Repeats that agree better do so by chance, or by the resolution of a clock; log seconds."""
 
 MOST_REPEATED = 2_000
-"""Of more repeated configurations the last ones tell how repeats differ."""
+"""Newest repeated configurations from which the prior of the variance is learnt."""
 
 _SD = np.geomspace(0.003, 2.0, 40)
 _COUNTS = np.array([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 _LOG_GRID = np.log(_SD)[:, None], np.log(_COUNTS)
 
-_SURE = 0.86
-"""Log units by which a platform in a home may differ from what is public."""
+_PRIOR_SD = 0.86
+"""Log units by which a platform of an organization may differ from the public prior."""
 
 
 @dataclass(frozen=True, slots=True)
 class VariancePosterior:
-    """Of the variance of a repeat, a scaled inverse chi-square.
+    """A scaled inverse chi-squared distribution of the variance of a repeat.
 
     Attributes:
         sd: log seconds.
-        count: as so many repeats it counts.
+        count: of repeats that it is worth.
     """
 
     sd: float
     count: float
 
-    def learnt(self, evidence: Floats, sure: float) -> "VariancePosterior":
-        """The likeliest one where this was believed before.
 
-        Args:
-            evidence: log likelihood of every belief on the grid, as `_evidence` gives it.
-            sure: log units by which it may be off.
-        """
-        off = (_LOG_GRID[0] - math.log(self.sd)) ** 2 + (_LOG_GRID[1] - math.log(self.count)) ** 2
-        likely = evidence - off / (2 * sure**2)
-        row, column = np.unravel_index(int(np.argmax(likely)), likely.shape)
-        return VariancePosterior(float(_SD[row]), float(_COUNTS[column]))
-
-
-PUBLIC_BELIEF = VariancePosterior(0.25, 2.0)
+PUBLIC_PRIOR = VariancePosterior(0.25, 2.0)
 """Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
-to 25 % (Schad et al., PVLDB 3, 2010), what waits for shared disks and networks within a factor
-of 2 to 3; a home with one job alone must be covered in all of these. So half of all homes are
-put between 0.21 and 0.47, and it counts as two repeats: in made-up clouds (0.42 to 0.45) at
-least 85 % are covered at 1, 2, 4 and 10 runs, where 0.15 that counts as one covers 83 to 97 %."""
+to 25 % (Schad et al., PVLDB 3, 2010), and jobs that wait for shared disks and networks within a
+factor of 2 to 3. An organization with a single job must be covered in all of these. So half of all
+organizations are put between 0.21 and 0.47, and the prior counts as two repeats. In synthetic
+clouds (0.42 to 0.45) at least 85 % are covered at 1, 2, 4 and 10 runs; a prior of 0.15 that counts
+as one repeat covers 83 to 97 %."""
 
 
-OTHER_SIZE_BELIEF = VariancePosterior(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
-"""Of runs of a workload that are not of exactly the job asked about: a factor of 4 at 90 %, until
-their own spread tells."""
+OTHER_SIZE_PRIOR = VariancePosterior(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
+"""For runs of a workload that are not of exactly the same job: a factor of 4 at 90 %, until their
+own spread is known."""
 
 SLOPE_SD = 0.35
-"""How far the power of cores may be off by which a start scales: as for columns of machines
-(`tables.roles`), where jobs of public clusters lie between no speedup and a full one."""
-
+"""Standard deviation of the power of cores by which run time scales, as for columns of machines
+(`tables.roles`): jobs of public clusters lie between no speed-up and a full one."""
 
 USUAL_DEPARTURE = 0.15
 """Log seconds by which a job departs from a power of its resources or from a law of scaling:
 caches, spills, waves of tasks."""
 
-MOST_PULLED = math.log(1.08)
-"""By at most so many log seconds a mix moves the level of runs of the very configuration. It
-knows of a job in general what these have measured."""
-
 USUAL_SLOPE = -0.5
-"""Of log seconds over log cores, where nothing tells how a job scales: with `SLOPE_SD` its 90 %
-interval reaches from no speedup to a full one."""
+"""Slope of log seconds over log cores if nothing tells how a job scales. With `SLOPE_SD` its 90 %
+interval reaches from no speed-up to a full one."""
+
+MOST_PULLED = math.log(1.08)
+"""Log seconds by which an ensemble may move the level of runs of the same configuration."""
 
 ALIKE_BYTES = math.log(1.1)
-"""Jobs that read so nearly as many bytes are of one size."""
+"""Jobs whose read bytes differ by less are of one size, log units."""
 
 
 class ResourceChange(NamedTuple):
-    """The way from own runs of a plan to the same plan on other resources.
+    """The change from runs of a plan to the same plan on other resources.
 
     Attributes:
         configuration: of these runs.
-        log_seconds: by which the start says that it takes longer.
-        log_cores: by which the cores differ, over all nodes.
+        log_seconds: by which the pretrained model predicts a longer run time.
+        log_cores: difference of the cores over all nodes.
     """
 
     configuration: int
@@ -132,71 +118,19 @@ class ResourceChange(NamedTuple):
 
     @property
     def variance(self) -> float:
-        """Of the error of `log_seconds`: the power may be off, and no job keeps to a power."""
+        """Variance of the error of `log_seconds`: of the power, and of departures from a power."""
         return (SLOPE_SD * self.log_cores) ** 2 + USUAL_DEPARTURE**2
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatPrediction:
-    """An answer that rests on own runs of the very configuration, or moved from another.
-
-    Attributes:
-        log_seconds: posterior mean.
-        spread: of another run around it.
-        runs: how many there are.
-        is_exact: whether the very configuration ran.
-        error_correlation: share of its squared error that answers have in common that were moved
-            from the same runs; 0 on their own resources.
-        is_same_job: whether the runs are of exactly this job, and not of another size of it.
-    """
-
-    log_seconds: float
-    spread: StudentT
-    runs: int
-    is_exact: bool = True
-    error_correlation: float = 0.0
-    is_same_job: bool = True
-
-    @property
-    def basis(self) -> Basis:
-        """What it rests on."""
-        rests_on = EvidenceSource.OWN_RUNS if self.is_exact else EvidenceSource.OTHER_RESOURCES
-        if not self.is_same_job:
-            rests_on = EvidenceSource.OTHER_SIZE
-        return Basis(rests_on, self.runs, self.error_correlation)
-
-    @classmethod
-    def moved(cls, runs: Floats, belief: VariancePosterior, by: float, of_change: float) -> Self:
-        """The answer of runs on other resources, or of another size.
-
-        Args:
-            runs: log seconds, at least one.
-            belief: of the variance of a repeat.
-            by: log seconds that the change brings.
-            of_change: variance of `by`.
-        """
-        spread, of_mean = _posterior(runs, belief)
-        variance = spread.scale**2 - of_mean
-        error_correlation = of_mean / (variance + of_mean + of_change)
-        mean = float(runs.mean()) + by
-        return cls(
-            mean,
-            _sum(spread, of_change),
-            len(runs),
-            is_exact=False,
-            error_correlation=error_correlation,
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """Own executions by configuration: those that no feature tells apart.
+    """Local executions by configuration; runs of one configuration have equal features.
 
     Attributes:
-        configurations: those that were measured, ascending.
-        kinds: of each, the same for those whose repeats are alike: their platforms.
-        first: of each, when it was measured first.
-        begins: where its runs begin among all, [configurations + 1].
+        configurations: ascending, [configurations].
+        kinds: equal for configurations whose repeats are alike: their platforms, [configurations].
+        first: index of the first run of each, [configurations].
+        begins: where the runs of each begin in `log_seconds`, [configurations + 1].
         log_seconds: of all runs, configuration by configuration.
     """
 
@@ -205,90 +139,93 @@ class Repeats:
     first: Ints
     begins: Ints
     log_seconds: Floats
-    _evidence: dict[int, Floats] = field(default_factory=dict)
+    _likelihoods: dict[int, Floats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, configurations: Ints, kinds: Ints, log_seconds: Floats) -> Self:
-        """Of own executions, oldest first.
-
-        Args:
-            configurations: of each.
-            kinds: of each, the same for executions whose repeats are alike.
-            log_seconds: natural log of the wall seconds, [executions].
-        """
+    def from_runs(cls, configurations: Ints, kinds: Ints, log_seconds: Floats) -> Self:
+        """Group executions, oldest first, by their configurations; all [executions]."""
         order = np.argsort(configurations, kind="stable")
-        found, begins = np.unique(configurations[order], return_index=True)
+        distinct, begins = np.unique(configurations[order], return_index=True)
         first = order[begins]
-        ends = np.append(begins, len(order))
-        return cls(found, kinds[first], first, ends, log_seconds[order])
+        return cls(distinct, kinds[first], first, np.append(begins, len(order)), log_seconds[order])
 
     def runs_of(self, configuration: int) -> Floats:
-        """Log seconds of its runs; none where it never ran."""
+        """Return the log seconds of the runs of a configuration; empty if it never ran."""
         place = int(np.searchsorted(self.configurations, configuration))
         if place == len(self.configurations) or self.configurations[place] != configuration:
             return np.zeros(0)
         return self._runs(place)
 
-    def answer(
+    def predict(
         self,
         configuration: int,
-        of_mix: float,
-        mix_variance: float,
+        log_seconds: float,
+        variance: float,
         *,
         change: ResourceChange | None = None,
-    ) -> RepeatPrediction | None:
-        """What own runs say together with a mix; None where it never ran.
+    ) -> Prediction | None:
+        """Combine the runs of a configuration with an ensemble; None if it never ran.
 
         Args:
-            configuration: that is asked about.
-            of_mix: log seconds.
-            mix_variance: mean square of its errors, log seconds squared.
-            change: from own runs on other resources, which speak where the very configuration
-                never ran.
+            configuration: of the query.
+            log_seconds: predicted by the ensemble.
+            variance: mean squared error of the ensemble, log seconds squared.
+            change: from runs on other resources, used if the same configuration never ran.
         """
         runs = self.runs_of(configuration)
         if len(runs) > 0:
-            spread, of_mean = _posterior(runs, self.belief(configuration))
-            apart = of_mix - float(runs.mean())
-            pulled = (1 - _share(apart, mix_variance, of_mean)) * apart
-            log_seconds = float(runs.mean()) + min(max(pulled, -MOST_PULLED), MOST_PULLED)
-            return RepeatPrediction(log_seconds, spread, len(runs))
+            distribution, of_mean = _posterior(runs, self.posterior(configuration))
+            apart = log_seconds - float(runs.mean())
+            pulled = (1 - _weight_of_runs(apart, variance, of_mean)) * apart
+            level = float(runs.mean()) + min(max(pulled, -MOST_PULLED), MOST_PULLED)
+            evidence = Evidence(EvidenceSource.OWN_RUNS, len(runs))
+            return Prediction(level, distribution, evidence=evidence)
         runs = np.zeros(0) if change is None else self.runs_of(change.configuration)
         if change is None or len(runs) == 0:
             return None
-        belief = self.belief(change.configuration)
-        found = RepeatPrediction.moved(runs, belief, change.log_seconds, change.variance)
-        of_mean = _posterior(runs, belief)[1] + change.variance
-        share = _share(of_mix - found.log_seconds, mix_variance, of_mean)
-        return replace(found, log_seconds=of_mix + share * (found.log_seconds - of_mix))
+        posterior = self.posterior(change.configuration)
+        moved = _moved(
+            runs,
+            posterior,
+            change.log_seconds,
+            change.variance,
+            source=EvidenceSource.OTHER_RESOURCES,
+        )
+        of_mean = _posterior(runs, posterior)[1] + change.variance
+        weight = _weight_of_runs(log_seconds - moved.log_seconds, variance, of_mean)
+        return replace(moved, log_seconds=log_seconds + weight * (moved.log_seconds - log_seconds))
 
-    def belief(self, configuration: int) -> VariancePosterior:
-        """What all other configurations tell of the variance of its repeats."""
+    def posterior(self, configuration: int) -> VariancePosterior:
+        """Return what all other configurations tell of the variance of its repeats."""
         place = int(np.searchsorted(self.configurations, configuration))
-        own = _evidence([self._runs(place)])
-        return PUBLIC_BELIEF.learnt(self._told(int(self.kinds[place])) - own, _SURE)
+        kind = int(self.kinds[place])
+        if kind not in self._likelihoods:
+            repeated = np.flatnonzero((np.diff(self.begins) > 1) & (self.kinds == kind))
+            newest = repeated[np.argsort(self.first[repeated])][-MOST_REPEATED:]
+            self._likelihoods[kind] = _log_likelihood(
+                [self._runs(each) for each in newest.tolist()]
+            )
+        others = self._likelihoods[kind] - _log_likelihood([self._runs(place)])
+        log_sd, log_count = _LOG_GRID
+        off = (log_sd - math.log(PUBLIC_PRIOR.sd)) ** 2
+        off = off + (log_count - math.log(PUBLIC_PRIOR.count)) ** 2
+        likely = others - off / (2 * _PRIOR_SD**2)
+        row, column = np.unravel_index(int(np.argmax(likely)), likely.shape)
+        return VariancePosterior(float(_SD[row]), float(_COUNTS[column]))
 
     def _runs(self, place: int) -> Floats:
         return self.log_seconds[self.begins[place] : self.begins[place + 1]]
 
-    def _told(self, kind: int) -> Floats:
-        """What all configurations of a kind tell; computed once."""
-        if kind not in self._evidence:
-            chosen = np.flatnonzero((np.diff(self.begins) > 1) & (self.kinds == kind))
-            last = chosen[np.argsort(self.first[chosen])][-MOST_REPEATED:]
-            self._evidence[kind] = _evidence([self._runs(place) for place in last.tolist()])
-        return self._evidence[kind]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RunsApart:
-    """Own runs that answer for their own jobs alone, see `Identity`; [runs] each.
+class IsolatedRuns:
+    """Runs that predict their own jobs only, see `Identity`; [runs] each.
 
     Attributes:
         job: ascending.
         configuration, read_bytes, mark: see `Identity`.
         log_cores: over all nodes.
-        is_ok: whether it ended well; others are lower bounds.
+        is_ok: whether it ended well; the others are right-censored.
         log_seconds: natural log of the wall seconds.
     """
 
@@ -300,115 +237,127 @@ class RunsApart:
     is_ok: NDArray[np.bool_]
     log_seconds: Floats
 
-    @classmethod
-    def none(cls) -> Self:
-        """Without any run."""
-        whole, floats = np.zeros(0, np.int64), np.zeros(0)
-        return cls(whole, whole, floats, whole, floats, np.zeros(0, np.bool_), floats)
-
     def __len__(self) -> int:
         return len(self.job)
 
-    def answer(
-        self, asked: Identity, log_cores: float, *, tasks: int = 0
-    ) -> RepeatPrediction | None:
-        """What runs of that job say; None where none of its workload ended well.
+    def predict(self, identity: Identity, log_cores: float, *, tasks: int = 0) -> Prediction | None:
+        """Predict from runs of the job; None if none of its workload ended well.
 
-        Runs of exactly this job speak before those of another size of it, and among these the
-        ones on its resources before those on the nearest others.
+        Runs of exactly this job take precedence over those of another size of it. Among these,
+        runs on its resources take precedence over those on the nearest others.
 
         Args:
-            asked: of a job that answers alone.
-            log_cores: that it has, over all nodes.
-            tasks: that it is divided into, which leave more cores idle; 0 where unknown.
+            identity: of a job that only its own runs predict.
+            log_cores: of the query, over all nodes.
+            tasks: of the job; cores beyond them are idle. 0 if unknown.
         """
-        rows = self._of(asked)
-        rows, alike = rows[self.is_ok[rows]], self._alike(asked)[self.is_ok[rows]]
-        is_same_job = bool(alike.any())
-        rows = rows[alike] if is_same_job else rows
+        rows, is_alike = self._runs_of_job(identity)
+        rows, is_alike = rows[self.is_ok[rows]], is_alike[self.is_ok[rows]]
+        is_same_job = bool(is_alike.any())
+        rows = rows[is_alike] if is_same_job else rows
         if len(rows) == 0:
             return None
-        here = rows[self.configuration[rows] == asked.configuration]
+        here = rows[self.configuration[rows] == identity.configuration]
         apart = np.abs(self.log_cores[rows] - log_cores)
         nearest = here if len(here) > 0 else rows[apart == apart.min()]
-        runs, belief = self.log_seconds[nearest], PUBLIC_BELIEF
+        runs = self.log_seconds[nearest]
         if len(here) > 0 and is_same_job:
-            return RepeatPrediction(float(runs.mean()), _posterior(runs, belief)[0], len(runs))
+            evidence = Evidence(EvidenceSource.OWN_RUNS, len(runs))
+            distribution, _ = _posterior(runs, PUBLIC_PRIOR)
+            return Prediction(float(runs.mean()), distribution, evidence=evidence)
         most = math.log(tasks) if tasks else math.inf
         by = min(log_cores, most) - min(float(self.log_cores[nearest[-1]]), most)
         variance = 0.0 if len(here) > 0 else (SLOPE_SD * by) ** 2 + USUAL_DEPARTURE**2
+        prior, source = PUBLIC_PRIOR, EvidenceSource.OTHER_RESOURCES
         if not is_same_job:
-            belief, known = OTHER_SIZE_BELIEF, self.read_bytes[nearest]
-            if asked.read_bytes > 0 and (known > 0).all():
-                variance += float(np.log(known / asked.read_bytes).mean()) ** 2
-        found = RepeatPrediction.moved(runs, belief, USUAL_SLOPE * by, variance)
-        return replace(found, is_same_job=is_same_job)
+            prior, source = OTHER_SIZE_PRIOR, EvidenceSource.OTHER_SIZE
+            known = self.read_bytes[nearest]
+            if identity.read_bytes > 0 and (known > 0).all():
+                variance += float(np.log(known / identity.read_bytes).mean()) ** 2
+        return _moved(runs, prior, USUAL_SLOPE * by, variance, source=source)
 
-    def runs_of(self, asked: Identity, *, is_ok: bool) -> Floats:
-        """Log seconds of the runs of exactly this job on its resources that ended so."""
-        rows = self._of(asked)[self._alike(asked)]
-        here = (self.configuration[rows] == asked.configuration) & (self.is_ok[rows] == is_ok)
+    def runs_of(self, identity: Identity, *, is_ok: bool) -> Floats:
+        """Return the log seconds of exactly this job's runs on its resources that ended so."""
+        rows, is_alike = self._runs_of_job(identity)
+        rows = rows[is_alike]
+        here = (self.configuration[rows] == identity.configuration) & (self.is_ok[rows] == is_ok)
         found: Floats = self.log_seconds[rows[here]]
         return found
 
-    def _of(self, asked: Identity) -> Ints:
-        ends = np.searchsorted(self.job, [asked.job, asked.job + 1])
-        return np.arange(*ends)
-
-    def _alike(self, asked: Identity) -> NDArray[np.bool_]:
-        """Which runs of the job's workload are of its size, see `Identity`."""
-        rows = self._of(asked)
+    def _runs_of_job(self, identity: Identity) -> tuple[Ints, NDArray[np.bool_]]:
+        """Return the runs of the job's workload, and which of them are of its size."""
+        rows = np.arange(*np.searchsorted(self.job, [identity.job, identity.job + 1]))
         known, mark = self.read_bytes[rows], self.mark[rows]
-        if asked.read_bytes == 0:
-            return np.asarray((known == 0) & (mark == asked.mark))
-        off = np.abs(np.log(np.maximum(known, 1.0) / asked.read_bytes))
-        return np.asarray((known > 0) & (off <= ALIKE_BYTES))
+        if identity.read_bytes == 0:
+            return rows, np.asarray((known == 0) & (mark == identity.mark))
+        off = np.abs(np.log(np.maximum(known, 1.0) / identity.read_bytes))
+        return rows, np.asarray((known > 0) & (off <= ALIKE_BYTES))
 
 
-def _posterior(runs: Floats, belief: VariancePosterior) -> tuple[StudentT, float]:
-    """The spread of another run around their mean, and the variance of that mean.
+def _moved(
+    runs: Floats,
+    prior: VariancePosterior,
+    by: float,
+    variance: float,
+    *,
+    source: EvidenceSource,
+) -> Prediction:
+    """Predict from runs on other resources, or of another size.
 
-    As of own runs alone: a mix has seen them too.
+    Args:
+        runs: log seconds, at least one.
+        prior: of the variance of a repeat.
+        by: log seconds that the change brings.
+        variance: of the error of `by`.
+        source: of the evidence.
+    """
+    repeat, of_mean = _posterior(runs, prior)
+    around_level = repeat.scale**2 - of_mean
+    correlation = of_mean / (around_level + of_mean + variance)
+    # Squares of 90 % half-widths add up. Tails become lighter, by Satterthwaite's rule.
+    degrees = repeat.degrees * (1 + variance / repeat.scale**2) ** 2
+    half_widths = repeat.half_width(CLAIMED_LEVEL), math.sqrt(variance) * float(ndtri(0.95))
+    return Prediction(
+        float(runs.mean()) + by,
+        StudentT.within(math.hypot(*half_widths), degrees),
+        evidence=Evidence(source, len(runs), correlation),
+    )
+
+
+def _posterior(runs: Floats, prior: VariancePosterior) -> tuple[StudentT, float]:
+    """Return the distribution of another run around their mean, and the variance of the mean.
+
+    It is that of the runs alone: an ensemble has used them too.
     """
     count = len(runs)
-    degrees = belief.count + count - 1
-    variance = (belief.count * belief.sd**2 + _squares(runs)) / degrees
+    degrees = prior.count + count - 1
+    variance = (prior.count * prior.sd**2 + _sum_of_squares(runs)) / degrees
     return StudentT(math.sqrt(variance + variance / count), degrees), variance / count
 
 
-def _share(apart: float, mix_variance: float, of_mean: float) -> float:
-    """Weight of a mean of that variance beside a mix from which it lies so far apart."""
-    off = max(mix_variance, apart**2 - of_mean)
+def _weight_of_runs(apart: float, variance: float, of_mean: float) -> float:
+    """Return the weight of a mean beside an ensemble that lies `apart` from it."""
+    off = max(variance, apart**2 - of_mean)
     return off / (off + of_mean)
 
 
-def _sum(spread: StudentT, variance: float) -> StudentT:
-    """With an independent normal error added.
+def _log_likelihood(repeated: Sequence[Floats]) -> Floats:
+    """Return the log likelihood of every posterior on the grid, up to a constant, [SD, counts].
 
-    Squares of 90 % half widths add up. Tails become lighter, by Satterthwaite's rule.
-    """
-    degrees = spread.degrees * (1 + variance / spread.scale**2) ** 2
-    widths = half_width(spread, 0.9), math.sqrt(variance) * float(ndtri(0.95))
-    return StudentT.within(math.hypot(*widths), degrees)
-
-
-def _evidence(repeated: Sequence[Floats]) -> Floats:
-    """Log likelihood of every belief on the grid, up to a constant, [SD, counts].
-
-    A sum of squares of d degrees over the believed variance is F-distributed.
+    A sum of squares of d degrees over the variance is F-distributed.
     """
     degrees = np.array([len(runs) - 1 for runs in repeated])
-    squares = np.array([_squares(runs) for runs in repeated])
-    half, believed = _COUNTS / 2, _COUNTS * _SD[:, None] ** 2
-    found = np.zeros((len(_SD), len(_COUNTS)))
+    squares = np.array([_sum_of_squares(runs) for runs in repeated])
+    half, scaled = _COUNTS / 2, _COUNTS * _SD[:, None] ** 2
+    likelihood = np.zeros((len(_SD), len(_COUNTS)))
     for each in np.unique(degrees[degrees > 0]).tolist():
         own = squares[degrees == each]
-        constant = gammaln(half + each / 2) - gammaln(half) + half * np.log(believed)
-        likely = (half + each / 2) * np.log(believed + own[:, None, None])
-        found += len(own) * constant - likely.sum(axis=0)
-    return found
+        constant = gammaln(half + each / 2) - gammaln(half) + half * np.log(scaled)
+        likely = (half + each / 2) * np.log(scaled + own[:, None, None])
+        likelihood += len(own) * constant - likely.sum(axis=0)
+    return likelihood
 
 
-def _squares(runs: Floats) -> float:
-    """Sum of squares around the mean, not smaller than a clock can tell."""
+def _sum_of_squares(runs: Floats) -> float:
+    """Return the sum of squares around the mean, at least what a clock can resolve."""
     return float(((runs - runs.mean()) ** 2).sum()) + (len(runs) - 1) * CLOCK_SD**2

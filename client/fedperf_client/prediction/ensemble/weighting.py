@@ -1,25 +1,24 @@
-"""How learners are weighed: folds that mimic the question, and weights by the errors in them.
+"""Query-matched cross-validation folds, and the weights of ensemble members by errors in them.
 
-A question may lie between known scales (machines, cores) or beyond them, between known sizes or
-beyond them. Random folds would ask everybody to interpolate and would prefer those who remember;
-these folds hold out whole levels:
+A query may interpolate or extrapolate in scale (machines, cores) or in input size. Random folds
+would make every learner interpolate, and prefer those that memorize. These folds hold out whole
+levels instead:
 
-* between: each inner level in turn;
-* beyond: the highest levels, as many as make it most alike how far the question reaches beyond what
-  is known, as a share of the span that is known;
-* neither, or nothing to mimic it with: workloads are left out, one by one or some at a time.
+* interpolation: each inner level in turn;
+* extrapolation: the highest levels. Their number is chosen so that their distance from the
+  training levels, as a share of the span of these, is most like the distance of the query;
+* neither, or too few levels: whole workloads, one by one or some at a time.
 
-No fold splits a level in the first two cases and a workload in the last, so none splits repeats of
-a configuration.
+No fold splits a level in the first two cases or a workload in the last. So none splits the repeats
+of a configuration.
 
-Learners are weighted, not selected: with few errors the learner that looks best is often best by
-chance, and a mix costs less where that happens. Every workload weighs the same, however many
-executions it has: in means of errors, and in how many pieces of evidence there are.
+Learners are weighted, not selected. With few errors the learner that looks best is often best by
+chance, and an ensemble loses less when that happens. Every workload weighs the same, however many
+executions it has, both in mean errors and in the number of pieces of evidence.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum, unique
 from functools import cached_property
 from typing import Any, Self
 
@@ -27,52 +26,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.learners.ridge import ROUNDING, varying_columns
-from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import number_of
+from fedperf_client.prediction.prediction import Floats, QueryRegime, shares_of
+from fedperf_client.prediction.query_encoding import hash64
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import PlanOnCluster
 
+Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 LEVEL_STEP = 0.01
 """Log scale or size within which two executions are at the same level."""
 
 MOST_LEVELS = 8
-"""Of more levels, neighbours are put together."""
+"""Neighbouring levels are merged down to this number."""
 
 LEAST_KEPT = 2
-"""Levels that a fold keeps; from fewer nobody can tell how run time grows."""
+"""Levels left for training in a fold. From fewer, no growth of run time can be estimated."""
 
 LEAVE_ONE_OUT_UP_TO = 20
 MANY_GROUPS = 300
 FOLDS, FOLDS_OF_MANY = 10, 5
-"""Of workloads: one by one up to 20, in 10 folds beyond, in 5 where they are many."""
+"""Folds of workloads: one for each up to 20 workloads, 10 beyond, 5 if they are many."""
 
+STACKED_FROM = 100
+"""Workloads from which on the weights minimize the error of the ensemble (stacking)."""
 
-@unique
-class QueryRegime(StrEnum):
-    """What a question asks of those who know some executions."""
+SMALLEST_WEIGHT = 0.01
+"""Members below this are left out: they cost time and change nothing."""
 
-    SEEN = "scale and size seen"
-    BETWEEN_SCALES = "between scales"
-    BETWEEN_SIZES = "between sizes"
-    BEYOND_SCALES = "beyond scales"
-    BEYOND_SIZES = "beyond sizes"
+_SMALLEST_ERROR = 0.02
+"""Smaller errors, in log seconds, do not distinguish learners: clocks differ by more."""
 
-    @property
-    def is_beyond(self) -> bool:
-        """Whether it reaches outside of the scales or sizes that are known."""
-        return self in {QueryRegime.BEYOND_SCALES, QueryRegime.BEYOND_SIZES}
-
-    @property
-    def is_of_scales(self) -> bool:
-        """Whether it differs in scale from what is known; a size may differ as well."""
-        return self in {QueryRegime.BETWEEN_SCALES, QueryRegime.BEYOND_SCALES}
+_OUTLIER = 5.0
+"""Multiple of a learner's typical error at which an error is clipped for stacking."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScaleAndSize:
-    """Where executions or questions lie.
+    """The scales and input sizes of executions or queries.
 
     Attributes:
         scale: log machines or cores, float64 [rows].
@@ -85,45 +76,62 @@ class ScaleAndSize:
     def __post_init__(self) -> None:
         if self.scale.ndim != 1 or self.scale.shape != self.size.shape:
             shapes = f"{self.scale.shape} and {self.size.shape}"
-            raise InvalidInputError(f"a place has one scale and one size, got shapes {shapes}")
+            raise InvalidInputError(f"scales and sizes must be vectors of one length, got {shapes}")
         if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
-            raise InvalidInputError("the places of executions and questions are finite")
+            raise InvalidInputError("scales and sizes must be finite")
 
     @classmethod
-    def of(cls, questions: Sequence[PlanOnCluster]) -> Self:
-        """By cores over all nodes, and rows of all sources."""
-        cores = np.array([each.cluster.cores for each in questions], np.float64)
-        rows = np.array([each.plan.workflow.source_rows for each in questions], np.float64)
+    def from_queries(cls, queries: Sequence[PlanOnCluster]) -> Self:
+        """Return cores over all nodes and rows of all sources."""
+        cores = np.array([each.cluster.cores for each in queries], np.float64)
+        rows = np.array([each.plan.workflow.source_rows for each in queries], np.float64)
         return cls(np.log(cores), np.log1p(rows))
 
     @cached_property
     def scales(self) -> Floats:
-        """The distinct ones, ascending."""
+        """Distinct scales, ascending."""
         return np.unique(self.scale)
 
     @cached_property
     def sizes(self) -> Floats:
-        """The distinct ones, ascending."""
+        """Distinct sizes, ascending."""
         return np.unique(self.size)
 
+    def take(self, rows: Ints | slice) -> "ScaleAndSize":
+        """Return these rows."""
+        return ScaleAndSize(self.scale[rows], self.size[rows])
 
-def asks(
-    known: ScaleAndSize, asked: ScaleAndSize, *, size_step: float = LEVEL_STEP
+    def along(self, regime: QueryRegime) -> Floats:
+        """Return the coordinate in which queries of a regime differ from the training runs."""
+        return self.scale if regime.is_of_scales else self.size
+
+    def distinct(self, regime: QueryRegime) -> Floats:
+        """Return the distinct values of that coordinate, ascending."""
+        return self.scales if regime.is_of_scales else self.sizes
+
+    def largest_gap(self, queries: "ScaleAndSize", regime: QueryRegime) -> float:
+        """Return the largest distance of a query from the nearest execution, in log units."""
+        return float(_distance(self.distinct(regime), queries.along(regime)).max())
+
+
+def query_regimes(
+    known: ScaleAndSize, queries: ScaleAndSize, *, size_step: float = LEVEL_STEP
 ) -> list[QueryRegime]:
-    """What each of the `asked` asks of those who know `known`; scale counts before size.
+    """Return the regime of each query; scale takes precedence over size.
 
     Args:
-        known: places of the executions.
-        asked: places of the questions.
-        size_step: log size up to which the nearest known one counts as the same, unless
-            the question lies beyond all of them.
+        known: of the training executions.
+        queries: of the queries.
+        size_step: log size up to which the nearest known size counts as the same, unless the
+            query lies beyond all of them.
     """
-    beyond_scale = _beyond(known.scales, asked.scale)
-    beyond_size = _beyond(known.sizes, asked.size)
-    new_scale = _apart(known.scales, asked.scale) > LEVEL_STEP
-    new_size = _apart(known.sizes, asked.size) > size_step
-    chosen = np.select(
-        [beyond_scale, beyond_size, new_scale, new_size],
+    regimes = np.select(
+        [
+            _is_beyond(known.scales, queries.scale),
+            _is_beyond(known.sizes, queries.size),
+            _distance(known.scales, queries.scale) > LEVEL_STEP,
+            _distance(known.sizes, queries.size) > size_step,
+        ],
         [
             QueryRegime.BEYOND_SCALES,
             QueryRegime.BEYOND_SIZES,
@@ -132,171 +140,155 @@ def asks(
         ],
         QueryRegime.SEEN,
     )
-    return [QueryRegime(each) for each in chosen.tolist()]
+    return [QueryRegime(each) for each in regimes.tolist()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """Executions to learn from and executions to be asked about; some may be neither.
+    """The executions to train on and to predict in one fold; some may be in neither set.
 
     Attributes:
-        kept: rows, int64.
-        held: rows, int64, at least one.
+        training: rows, int64.
+        held_out: rows, int64, at least one.
     """
 
-    kept: NDArray[np.int64]
-    held: NDArray[np.int64]
+    training: Ints
+    held_out: Ints
+
+
+SplitKey = tuple[QueryRegime, int]
+"""Identifies a `HoldoutSplit` among those of one set of executions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HoldoutSplit:
-    """Folds of the known executions that resemble questions of a kind.
+    """Folds of the training executions that imitate queries of a regime.
 
     Attributes:
-        kind: of the questions.
-        cut: how many of the highest levels are held out at once; 0 where each is in turn.
-        reach: log of how far the held out levels lie beyond the kept ones, as a share of
-            the span of those; 0 where they lie between.
-        folds: at least one.
+        regime: of the queries; `SEEN` if whole workloads are held out.
+        levels: number of highest levels held out at once; 0 if each is held out in turn.
+        reach: log of the distance of the held-out levels from the training levels, as a share of
+            the span of these; 0 if they lie between them.
+        folds: at least one, except without executions.
     """
 
-    kind: QueryRegime
-    cut: int
+    regime: QueryRegime
+    levels: int
     reach: float
     folds: tuple[Fold, ...]
 
-
-def holdout_splits(known: ScaleAndSize, kind: QueryRegime, features: Floats) -> list[HoldoutSplit]:
-    """The ways to mimic questions of that `kind`; several where they reach beyond.
-
-    Args:
-        known: places of the executions.
-        kind: one of `asks`.
-        features: of the executions, [executions, columns]. Nobody is asked about a column in
-            which all kept executions are alike and the one held out is not: a machine type,
-            say, that only one size ran on.
-
-    Returns:
-        None where there are too few levels to mimic the question, or nothing to mimic.
-    """
-    if kind is QueryRegime.SEEN:
-        return []
-    values = _along(known, kind)
-    levels = _levels(values)
-    count = int(levels.max(initial=-1)) + 1
-    if not kind.is_beyond:
-        inner = [_fold(levels == level, features) for level in range(1, count - 1)]
-        folds = tuple(each for each in inner if len(each.held))
-        return [HoldoutSplit(kind, 0, 0.0, folds)] if folds else []
-    cuts = range(1, count - LEAST_KEPT + 1)
-    held = [(cut, _fold(levels >= count - cut, features)) for cut in cuts]
-    return [
-        HoldoutSplit(kind, cut, _reach(values[each.kept], values[each.held]), (each,))
-        for cut, each in held
-        if len(each.held)
-    ]
+    @property
+    def key(self) -> SplitKey:
+        """Key of what is cached for this split."""
+        return self.regime, self.levels
 
 
-def closest_scheme(
-    ways: Sequence[HoldoutSplit], known: ScaleAndSize, asked: ScaleAndSize
-) -> HoldoutSplit | None:
-    """Of the `ways` the one that reaches as far as the `asked` do; None where there is none."""
-    if not ways:
-        return None
-    kind = ways[0].kind
-    reach = _reach(_distinct(known, kind), _along(asked, kind)) if kind.is_beyond else 0.0
-    return min(ways, key=lambda way: abs(way.reach - reach))
-
-
-def deepest(known: ScaleAndSize, kind: QueryRegime, folds: Sequence[Fold]) -> float:
-    """How far any execution held out lies from all kept ones, in what that kind differs in."""
-    values = _along(known, kind)
-    return max(
-        (float(_apart(np.unique(values[f.kept]), values[f.held]).max()) for f in folds),
-        default=0.0,
-    )
-
-
-def depth(known: ScaleAndSize, asked: ScaleAndSize, kind: QueryRegime) -> float:
-    """How far the asked lie from all that is known, in what that kind differs in."""
-    return float(_apart(_distinct(known, kind), _along(asked, kind)).max())
-
-
-def grouped_folds(groups: NDArray[np.int64], seed: int) -> list[Fold]:
-    """Folds that split no group; none of no executions.
+def grouped_split(groups: Ints, seed: int = 0) -> HoldoutSplit:
+    """Return folds that hold out whole groups.
 
     Args:
         groups: workload or configuration of each execution, [executions].
-        seed: of who is left out together.
+        seed: of the assignment of groups to folds.
     """
-    folds = fold_of(groups, seed)
+    fold = fold_of(groups, seed)
+    folds = (
+        Fold(np.flatnonzero(fold != number), np.flatnonzero(fold == number))
+        for number in range(int(fold.max(initial=-1)) + 1)
+    )
+    return HoldoutSplit(QueryRegime.SEEN, 0, 0.0, tuple(folds))
+
+
+def holdout_splits(
+    known: ScaleAndSize, regime: QueryRegime, features: Floats
+) -> list[HoldoutSplit]:
+    """Return the splits that imitate queries of a regime; several for extrapolation.
+
+    The list is empty for `SEEN`, and if there are too few levels.
+
+    Args:
+        known: of the training executions.
+        regime: of the queries.
+        features: of the executions, [executions, columns]. An execution is not held out if it
+            differs in a column that is constant in the training rows of its fold, such as a
+            machine type that only one size ran on.
+    """
+    if regime is QueryRegime.SEEN:
+        return []
+    values = known.along(regime)
+    levels = _levels(values)
+    count = int(levels.max(initial=-1)) + 1
+    if not regime.is_beyond:
+        inner = [_fold(levels == level, features) for level in range(1, count - 1)]
+        folds = tuple(each for each in inner if len(each.held_out))
+        return [HoldoutSplit(regime, 0, 0.0, folds)] if folds else []
+    highest = range(1, count - LEAST_KEPT + 1)
+    folds_by_levels = [(number, _fold(levels >= count - number, features)) for number in highest]
     return [
-        Fold(np.flatnonzero(folds != each), np.flatnonzero(folds == each))
-        for each in range(int(folds.max(initial=-1)) + 1)
+        HoldoutSplit(regime, number, _reach(values[each.training], values[each.held_out]), (each,))
+        for number, each in folds_by_levels
+        if len(each.held_out)
     ]
 
 
-def fold_of(groups: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """The fold of each execution; executions of one group share it.
+def closest_split(
+    splits: Sequence[HoldoutSplit], known: ScaleAndSize, queries: ScaleAndSize
+) -> HoldoutSplit | None:
+    """Return the split that reaches as far as the queries do; None without any split."""
+    if not splits:
+        return None
+    regime = splits[0].regime
+    is_beyond = regime.is_beyond
+    reach = _reach(known.distinct(regime), queries.along(regime)) if is_beyond else 0.0
+    return min(splits, key=lambda each: abs(each.reach - reach))
 
-    That of many groups follows from a hash of each, so that no group moves another.
+
+def fold_of(groups: Ints, seed: int) -> Ints:
+    """Return the fold of each execution; executions of one group share it.
+
+    If there are many groups, the fold is a hash of the group. So no group moves another.
     """
-    found, number = np.unique(groups, return_inverse=True)
-    if len(found) > LEAVE_ONE_OUT_UP_TO:
-        folds = FOLDS_OF_MANY if len(found) > MANY_GROUPS else FOLDS
-        drawn = [number_of(f"{seed} {group}".encode()) % folds for group in found.tolist()]
-        number = np.unique(drawn, return_inverse=True)[1][number]
+    distinct, number = np.unique(groups, return_inverse=True)
+    if len(distinct) > LEAVE_ONE_OUT_UP_TO:
+        folds = FOLDS_OF_MANY if len(distinct) > MANY_GROUPS else FOLDS
+        hashed = [hash64(f"{seed} {group}".encode()) % folds for group in distinct.tolist()]
+        number = np.unique(hashed, return_inverse=True)[1][number]
     return np.asarray(number, np.int64)
 
 
-def _fold(held: Mask, features: Floats) -> Fold:
-    kept = np.flatnonzero(~held)
-    rest = np.flatnonzero(held)
-    alike = np.setdiff1d(np.arange(features.shape[1]), varying_columns(features[kept]))
-    new = np.abs(features[np.ix_(rest, alike)] - features[kept[:1]][:, alike])
-    fair = (new <= ROUNDING * np.abs(features[:, alike]).max(axis=0, initial=0.0)).all(axis=1)
-    return Fold(kept, rest[fair])
+def _fold(is_held_out: Mask, features: Floats) -> Fold:
+    training, held_out = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+    constant = np.setdiff1d(np.arange(features.shape[1]), varying_columns(features[training]))
+    change = np.abs(features[np.ix_(held_out, constant)] - features[training[:1]][:, constant])
+    limit = ROUNDING * np.abs(features[:, constant]).max(axis=0, initial=0.0)
+    return Fold(training, held_out[(change <= limit).all(axis=1)])
 
 
-def _along(places: ScaleAndSize, kind: QueryRegime) -> Floats:
-    """What questions of that kind differ in."""
-    return places.scale if kind.is_of_scales else places.size
-
-
-def _distinct(places: ScaleAndSize, kind: QueryRegime) -> Floats:
-    """The same, each once and ascending."""
-    return places.scales if kind.is_of_scales else places.sizes
-
-
-def _reach(seen: Floats, wanted: Floats) -> float:
-    """Log of how far beyond what was seen, as a share of the span that was seen."""
-    above, below = wanted - seen.max(), seen.min() - wanted
+def _reach(known: Floats, queries: Floats) -> float:
+    """Return the log of the mean distance beyond the known values, as a share of their span."""
+    above, below = queries - known.max(), known.min() - queries
     beyond = float(np.maximum(np.maximum(above, below), 0.0).mean())
-    return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(seen)), LEVEL_STEP)))
+    return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(known)), LEVEL_STEP)))
 
 
-def _beyond(known: Floats, asked: Floats) -> Mask:
-    """Which of the asked lie outside of the known ones, which ascend."""
+def _is_beyond(known: Floats, queries: Floats) -> Mask:
+    """Return which queries lie outside of the known values, which ascend."""
     if len(known) == 0:
-        return np.ones(len(asked), bool)
-    outside = (asked > known[-1] + LEVEL_STEP) | (asked < known[0] - LEVEL_STEP)
+        return np.ones(len(queries), bool)
+    outside = (queries > known[-1] + LEVEL_STEP) | (queries < known[0] - LEVEL_STEP)
     return np.asarray(outside)
 
 
-def _apart(known: Floats, asked: Floats) -> Floats:
-    """How far the nearest known value is from each of the asked; infinite without any.
-
-    The known ones ascend.
-    """
+def _distance(known: Floats, queries: Floats) -> Floats:
+    """Return the distance of each query from the nearest known value; these ascend."""
     if len(known) == 0:
-        return np.full(len(asked), np.inf)
-    place = np.searchsorted(known, asked)
+        return np.full(len(queries), np.inf)
+    place = np.searchsorted(known, queries)
     below, above = known[np.maximum(place - 1, 0)], known[np.minimum(place, len(known) - 1)]
-    return np.minimum(np.abs(asked - below), np.abs(asked - above))
+    return np.minimum(np.abs(queries - below), np.abs(queries - above))
 
 
-def _levels(values: Floats) -> NDArray[np.int64]:
-    """The level of each value, counted from the lowest, at most `MOST_LEVELS` of them."""
+def _levels(values: Floats) -> Ints:
+    """Return the level of each value, from the lowest up, at most `MOST_LEVELS` of them."""
     order = np.argsort(values, kind="stable")
     steps = np.diff(values[order], prepend=values[order][:1]) > LEVEL_STEP
     levels = np.empty(len(values), np.int64)
@@ -305,45 +297,28 @@ def _levels(values: Floats) -> NDArray[np.int64]:
     return levels if count <= MOST_LEVELS else levels * MOST_LEVELS // count
 
 
-Ints = NDArray[np.int64]
-
-STACKED_FROM = 100
-"""Workloads from which on the weights are those whose mix would have had the least error."""
-
-SMALLEST_WEIGHT = 0.01
-"""Members below this are left out: they cost time and change nothing."""
-
-_SMALLEST_ERROR = 0.02
-"""Errors below this, in log seconds, are no reason to prefer a learner: clocks differ by more."""
-
-_OUTLIER = 5.0
-"""Times its learner's typical error: what an error counts at most for stacked weights."""
-
-
 def mixing_weights(
-    errors: Floats,
-    groups: Ints,
-    evidence: Ints | None = None,
-    *,
-    ready: Floats | None = None,
+    errors: Floats, groups: Ints, evidence: Ints | None = None, *, ready: Floats | None = None
 ) -> Floats:
-    """Weights of the members, not negative, of sum 1; small ones are 0.
+    """Return the weights of the members, not negative, of sum 1; small ones are 0.
 
-    With few pieces of evidence in proportion to error**-p: p grows with their number, so that few
-    errors decide little. With many, the weights of the mix that would have erred least.
-    Without errors the first member has all.
+    With few pieces of evidence a weight is in proportion to error**-p. The power p grows with
+    their number, so that few errors decide little. With many, the weights minimize the error of
+    the ensemble. Without errors the first member has all weight.
 
     Args:
         errors: out-of-fold log errors, [members, executions].
-        groups: workload that each error belongs to, [executions].
-        evidence: piece of evidence that it belongs to, [executions]; the workload by default.
-        ready: part of its weight that each member has, [members]; 1 by default.
+        groups: workload of each execution, [executions].
+        evidence: piece of evidence that each belongs to, [executions]; the workload by default.
+        ready: share of its weight that each member may have, [members]; 1 by default.
     """
     if errors.shape[1] == 0:
         return np.asarray(np.eye(len(errors))[0], dtype=np.float64)
     typical = np.array([typical_error(row, groups) for row in np.abs(errors)])
     pieces = len(np.unique(groups if evidence is None else evidence))
-    weights = _weights_by_error(typical, pieces)
+    relative = np.maximum(typical, _SMALLEST_ERROR)
+    weights = (relative.min() / relative) ** np.clip(pieces / 5, 4, 12)
+    weights = np.asarray(weights / weights.sum(), dtype=np.float64)
     if pieces > STACKED_FROM:
         stacked = _stacked_weights(errors, weights, typical, shares_of(groups))
         weights += min(1.0, pieces / STACKED_FROM - 1) * (stacked - weights)
@@ -355,43 +330,31 @@ def mixing_weights(
 def mixed_errors(
     errors: Floats, groups: Ints, evidence: Ints, folds: Ints, *, ready: Floats | None = None
 ) -> Floats:
-    """Errors of the mix, where the weights of each fold have not seen that fold's errors."""
+    """Return the errors of the ensemble, each by weights that did not use the errors of its fold.
+
+    Arguments as of `mixing_weights`; `folds` is the fold of each execution, [executions].
+    """
     mixed = np.zeros(errors.shape[1])
     for fold in np.unique(folds).tolist():
-        others, held = folds != fold, folds == fold
+        others, held_out = folds != fold, folds == fold
         weights = mixing_weights(errors[:, others], groups[others], evidence[others], ready=ready)
-        mixed[held] = weights @ errors[:, held]
+        mixed[held_out] = weights @ errors[:, held_out]
     return mixed
 
 
 def typical_error(absolute: Floats, groups: Ints) -> float:
-    """Mean over workloads of their absolute errors, without the largest tenth; NaN of none."""
+    """Return the mean absolute error of workloads without the largest tenth; NaN without any."""
     _, number = np.unique(groups, return_inverse=True)
     means = np.bincount(number, absolute) / np.maximum(np.bincount(number), 1)
-    kept = np.sort(means)[: int(np.ceil(0.9 * len(means)))]
-    return float(kept.mean()) if len(kept) else float("nan")
-
-
-def shares_of(groups: Ints, most: float = 1.0) -> Floats:
-    """What each execution counts as, where a workload counts as `most` executions at most."""
-    _, number, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    return np.asarray(np.minimum(1.0, most / counts)[number], dtype=np.float64)
-
-
-def _weights_by_error(typical: Floats, pieces: int) -> Floats:
-    relative = np.maximum(typical, _SMALLEST_ERROR)
-    power = np.clip(pieces / 5, 4, 12)
-    weights = (relative.min() / relative) ** power
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
+    smallest = np.sort(means)[: int(np.ceil(0.9 * len(means)))]
+    return float(smallest.mean()) if len(smallest) else float("nan")
 
 
 def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Floats) -> Floats:
-    """Weights on the simplex with the least mean absolute error of the mix, from `start` on.
+    """Return the weights on the simplex that minimize the mean absolute error of the ensemble.
 
-    The mean is over executions that count as `shares`.
-
-    The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex
-    and has a gradient. Outliers are clipped.
+    The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex and has
+    a gradient. Outliers are clipped. The search begins at `start`; executions weigh `shares`.
     """
     from scipy.optimize import minimize
 
@@ -404,7 +367,7 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
     def mean_error(weights: Floats) -> float:
         return float(smoothed(weights @ clipped) @ mean)
 
-    def slope(weights: Floats) -> Floats:
+    def gradient(weights: Floats) -> Floats:
         mixed = weights @ clipped
         return np.asarray(clipped @ (mean * mixed / smoothed(mixed)), dtype=np.float64)
 
@@ -418,7 +381,7 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
     found = minimize(
         mean_error,
         start,
-        jac=slope,
+        jac=gradient,
         method="SLSQP",
         bounds=[(0.0, 1.0)] * len(start),
         constraints=sum_is_one,

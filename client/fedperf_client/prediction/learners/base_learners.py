@@ -93,10 +93,10 @@ class Nearest:
         from scipy.spatial.distance import cdist
 
         scale = samples.features[:, columns].std(axis=0) * np.sqrt(len(columns))
-        known = samples.features[:, columns] / scale
+        points = samples.features[:, columns] / scale
 
         def predict(queries: EncodedQueries) -> Floats:
-            distance = cdist(queries.features[:, columns] / scale, known)
+            distance = cdist(queries.features[:, columns] / scale, points)
             nearest = np.argsort(distance, axis=1, kind="stable")[:, : self.neighbours]
             weight = 1.0 / (np.take_along_axis(distance, nearest, axis=1) + 0.05)
             values: Floats = (weight * log_seconds[nearest]).sum(axis=1) / weight.sum(axis=1)

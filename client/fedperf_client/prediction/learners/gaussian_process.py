@@ -80,14 +80,14 @@ class GaussianProcess:
     _level: float
     _limits: tuple[float, float]
 
-    def mean(self, asked: Floats) -> Floats:
-        """Return the posterior mean at `asked` [rows, columns], [rows]."""
-        return np.clip(self._level + self._crossed(asked) @ self._weights, *self._limits)
+    def mean(self, rows: Floats) -> Floats:
+        """Return the posterior mean at `rows` [rows, columns], [rows]."""
+        return np.clip(self._level + self._crossed(rows) @ self._weights, *self._limits)
 
-    def sd(self, asked: Floats) -> Floats:
+    def sd(self, rows: Floats) -> Floats:
         """Return the posterior standard deviation of one execution, with its noise, [rows]."""
-        half = solve_triangular(self._factor, self._crossed(asked).T, lower=True)
-        variance = self._kernel.variances(self._scaling(asked)) - (half**2).sum(axis=0)
+        half = solve_triangular(self._factor, self._crossed(rows).T, lower=True)
+        variance = self._kernel.variances(self._scaling(rows)) - (half**2).sum(axis=0)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0) + self.noise_sd**2))
 
     def covariance(self, one: Floats, other: Floats) -> Floats:
@@ -98,7 +98,7 @@ class GaussianProcess:
         )
         return self._kernel.covariance(self._scaling(one), self._scaling(other)) - half.T @ rest
 
-    def error_nearby(self, asked: Floats) -> Floats:
+    def error_nearby(self, rows: Floats) -> Floats:
         """Return the leave-one-out error at the nearest training row, [rows].
 
         The hyperparameters stay those of all rows.
@@ -107,11 +107,11 @@ class GaussianProcess:
         """
         inverse = solve_triangular(self._factor, np.eye(len(self._known)), lower=True)
         errors = self._weights / (inverse**2).sum(axis=0)
-        apart = cdist(self._scaling(asked), self._known, "cityblock")
+        apart = cdist(self._scaling(rows), self._known, "cityblock")
         return np.asarray(errors[apart.argmin(axis=1)], dtype=np.float64)
 
-    def _crossed(self, asked: Floats) -> Floats:
-        return self._kernel.covariance(self._scaling(asked), self._known)
+    def _crossed(self, rows: Floats) -> Floats:
+        return self._kernel.covariance(self._scaling(rows), self._known)
 
 
 def fit_process(inputs: Floats, target: Floats, weights: Floats | None = None) -> GaussianProcess:
@@ -124,17 +124,17 @@ def fit_process(inputs: Floats, target: Floats, weights: Floats | None = None) -
     """
     scaling = Scaling.of(inputs)
     weights = np.ones(len(target)) if weights is None else weights
-    known, means, counts, within = _without_repeats(scaling(inputs), target, weights)
+    inputs_seen, means, counts, within = _without_repeats(scaling(inputs), target, weights)
     level = float(np.average(means, weights=counts)) if len(means) else 0.0
     repeats = float(np.maximum(counts - 1, 0.0).sum())
-    kernel, noise = _Posterior(known, means - level, counts, within, repeats).best()
-    covariance = kernel.covariance(known, known) + np.diag(noise / counts)
+    kernel, noise = _Posterior(inputs_seen, means - level, counts, within, repeats).best()
+    covariance = kernel.covariance(inputs_seen, inputs_seen) + np.diag(noise / counts)
     factor = np.asarray(np.linalg.cholesky(covariance), dtype=np.float64)
     weights = cho_solve((factor, True), means - level)
     margin = UNTESTED_MARGIN + (MARGIN - UNTESTED_MARGIN) * scaling.tested
     limits = (float(means.min(initial=level)) - margin, float(means.max(initial=level)) + margin)
     noise_sd = float(np.sqrt(noise))
-    return GaussianProcess(noise_sd, scaling, kernel, known, factor, weights, level, limits)
+    return GaussianProcess(noise_sd, scaling, kernel, inputs_seen, factor, weights, level, limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,8 +183,8 @@ def _main_directions(used: Floats) -> Floats:
     """Return the principal directions of the standardized columns, [columns, directions]."""
     sd = used.std(axis=0)
     _, values, directions = np.linalg.svd((used - used.mean(axis=0)) / sd, full_matrices=False)
-    kept = values[:MOST_COLUMNS] > ROUNDING * values[0]
-    return np.asarray(directions[:MOST_COLUMNS][kept].T / sd[:, None])
+    is_used = values[:MOST_COLUMNS] > ROUNDING * values[0]
+    return np.asarray(directions[:MOST_COLUMNS][is_used].T / sd[:, None])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,7 +239,7 @@ class _Posterior:
         low, high = centre - SEARCH, centre + SEARCH
         low[-1] = 2 * np.log(LEAST_NOISE_SD)
         squares = (self.known[:, None, :] - self.known[None, :, :]) ** 2
-        found = minimize(
+        optimum = minimize(
             self._loss,
             centre,
             args=(np.ascontiguousarray(np.moveaxis(squares, 2, 0)),),
@@ -248,7 +248,7 @@ class _Posterior:
             bounds=list(zip(low, high, strict=True)),
             options={"maxiter": STEPS},
         )
-        return self._kernel(found.x), float(np.exp(found.x[-1]))
+        return self._kernel(optimum.x), float(np.exp(optimum.x[-1]))
 
     def _kernel(self, logs: Floats) -> _Kernel:
         columns = self.known.shape[1]
@@ -314,5 +314,5 @@ def _without_repeats(
     means = np.bincount(place, weights * target, minlength=len(counts)) / counts
     within = np.bincount(place, weights * (target - means[place]) ** 2, minlength=len(counts))
     within[counts <= 1] = 0.0  # one execution is no evidence of noise
-    kept = np.linspace(0, len(counts) - 1, min(len(counts), MOST_ROWS)).astype(np.int64)
-    return distinct[kept], means[kept], counts[kept], float(within[kept].sum())
+    rows = np.linspace(0, len(counts) - 1, min(len(counts), MOST_ROWS)).astype(np.int64)
+    return distinct[rows], means[rows], counts[rows], float(within[rows].sum())

@@ -123,21 +123,21 @@ def _averaged(
     counts = np.ones(len(target)) if weights is None else weights
     centre, level = np.average(terms, axis=0, weights=counts), np.average(target, weights=counts)
     root = np.sqrt(counts)
-    wanted = root * (target - level)
+    residual = root * (target - level)
     left, singular, right = np.linalg.svd(root[:, None] * (terms - centre), full_matrices=False)
-    kept = singular > ROUNDING * singular[0]
-    left, singular, right = left[:, kept], singular[kept], right[kept]
-    along = left.T @ wanted
-    squares, found = [], []
+    is_used = singular > ROUNDING * singular[0]
+    left, singular, right = left[:, is_used], singular[is_used], right[is_used]
+    along = left.T @ residual
+    squares, solutions = [], []
     for strength in strengths:
         shrunk = singular**2 / (singular**2 + strength)
         leverage = counts / counts.sum() + left**2 @ shrunk
         own = np.maximum(1 - leverage / counts, np.minimum(1 - leverage, LEAST_LEFT))
-        squares.append(float((((wanted - left @ (shrunk * along)) / own) ** 2).sum()))
-        found.append(right.T @ (shrunk / singular * along))
+        squares.append(float((((residual - left @ (shrunk * along)) / own) ** 2).sum()))
+        solutions.append(right.T @ (shrunk / singular * along))
     relative = np.maximum(squares, np.finfo(float).tiny)
     likely = (relative.min() / relative) ** (counts.sum() / 2)
-    coefficients = np.average(found, axis=0, weights=likely)
+    coefficients = np.average(solutions, axis=0, weights=likely)
     return np.asarray(coefficients), float(level - centre @ coefficients)
 
 

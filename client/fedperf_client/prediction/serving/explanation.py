@@ -29,8 +29,9 @@ from fedperf_client.prediction.ensemble.changes import (
     recent_drift,
 )
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM, QueryRegime
-from fedperf_client.prediction.query_encoding import UNNAMED, engine_of
+from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
+from fedperf_client.prediction.prediction import QueryRegime
+from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
 from fedperf_client.prediction.serving.what_if import (
@@ -53,13 +54,13 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
     """Return the facts of each member of each ensemble, of most weight first."""
     found = []
     for outcome in outcomes:
-        regime = "inside" if outcome.kind is QueryRegime.SEEN else outcome.kind.value
+        regime = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
         for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
             error = math.exp(member.error) if math.isfinite(member.error) else None
             found.append(
                 [
                     Fact("regime", regime, "regime"),
-                    Fact("levels_held_out", outcome.cut or None, "levels_held_out"),
+                    Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),
                     Fact("member", member.name, "member"),
@@ -73,7 +74,7 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
 
 def accuracy_sentence(outcomes: Iterable[EnsembleWeights]) -> str | None:
     """Summarize the errors to expect in one sentence, None where nothing ran yet."""
-    inside = [each for each in outcomes if each.kind is QueryRegime.SEEN and len(each.errors)]
+    inside = [each for each in outcomes if each.regime is QueryRegime.SEEN and len(each.errors)]
     if not inside:
         return None
     _, group = np.unique(np.concatenate([each.groups for each in inside]), return_inverse=True)
@@ -110,10 +111,10 @@ def weighting_rules(outcomes: Iterable[EnsembleWeights]) -> list[str]:
 
 
 def engine_names(engines: int) -> str:
-    """Return the engines of an ensemble for people, from the bits of `engine_of`."""
-    named = {engine_of((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
+    """Return the engines of an ensemble for people, from the bits of `engine_bit`."""
+    named = {engine_bit((OperatorKind.OTHER, each)): each.name.lower() for each in NAMED_PLATFORMS}
     commands = {
-        engine_of((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
+        engine_bit((OperatorKind.COMMAND, each)): f"commands on {each.name.lower()}"
         for each in NAMED_PLATFORMS
     }
     of_bits = {**named, **commands, UNNAMED: "others"}
@@ -287,7 +288,7 @@ class PredictionNotes:
         now: datetime,
     ) -> Self:
         """Return the notes on a query; drift is recent at `now`."""
-        drift = recent_drift(cached.predictor.candidates.facts.drifts, query.plan, now=now)
+        drift = recent_drift(cached.predictor.pool.summary.drifts, query.plan, now=now)
         change = None if query.own is None else cached.change_of(query.own.workload)
         source = "" if change is None else store.numbered([change.first])[0].origin.source
         return cls(query.plan, query.own, drift, change, source, load)
@@ -325,7 +326,7 @@ class PredictionNotes:
         said = [self.scope_sentence]
         if self.plan.workflow.rows_are_estimates:
             said.append("rows between operators are estimates; intervals are wider for it")
-        if any(each.grown is not None and each.grown.factor != 1 for each in found):
+        if any(each.scaled is not None and each.scaled.factor != 1 for each in found):
             said.append(f"assumed: {ASSUMPTION}")
         if self.drift is not None:
             drift = f"{self.drift.stream_name} is {self.drift.sentence}"
@@ -338,7 +339,7 @@ class PredictionNotes:
             said.append(note)
         parts = by_input(found)
         for part in parts:
-            before = f"{part[0].grown.words}: " if len(parts) > 1 and part[0].grown else ""
+            before = f"{part[0].scaled.words}: " if len(parts) > 1 and part[0].scaled else ""
             if sentence := equivalence_sentence(part):
                 said.append(before + sentence)
             if deadline_seconds is not None:
@@ -361,7 +362,7 @@ class PredictionNotes:
             "startup_seconds": self.startup_seconds,
             "rows_are_estimates": self.plan.workflow.rows_are_estimates,
         }
-        if any(each.grown is not None for each in found):
+        if any(each.scaled is not None for each in found):
             values["assumed"] = ASSUMPTION
         if deadline_seconds is not None:
             values["deadline_seconds"] = deadline_seconds

@@ -25,13 +25,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors.numpy import save as encode_arrays
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.changes import WorkloadChange
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, TrainingSet
-from fedperf_client.prediction.ensemble.local_training_data import LocalSummary, LocalTrainingData
-from fedperf_client.prediction.ensemble.predictor import Candidates, Key, PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
+from fedperf_client.prediction.ensemble.weighting import SplitKey
 from fedperf_client.prediction.execution_table import (
     ENCODER_VERSION,
     home_encoder,
@@ -40,7 +41,7 @@ from fedperf_client.prediction.execution_table import (
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.learners.boosted_trees import Additive
-from fedperf_client.prediction.query_encoding import checked_answers, number_of
+from fedperf_client.prediction.query_encoding import hash64, predict_pretrained
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import FLAT_FEATURES
@@ -50,7 +51,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a query that names none, before any own execution."""
 
-PREDICTOR_VERSION = 12
+PREDICTOR_VERSION = 13
 """Version of all code between the columns of executions and a prediction. A change of the meaning
 of a stored number, or of a prediction, raises it: see `ENCODER_VERSION`."""
 
@@ -71,20 +72,20 @@ class _Content:
 
     known: TrainingSet
     facts: LocalSummary
-    outcomes: Mapping[tuple[int, Key], EnsembleWeights]
+    outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
     fits: Mapping[tuple[int, str], Additive]
 
 
 def _content_of(predictor: PersonalizedEnsemble) -> _Content:
-    parts, candidates = predictor.mixes().items(), predictor.candidates
+    parts, pool = predictor.with_parts().items(), predictor.pool
     return _Content(
-        candidates.known,
-        candidates.facts,
-        {(kin, key): each for kin, part in parts for key, each in part.outcomes.items()},
+        pool.training,
+        pool.summary,
+        {(kin, key): each for kin, part in parts for key, each in part.weights_by_split.items()},
         {
             (kin, name): each
             for kin, part in parts
-            for name, each in part.candidates.fits.items()
+            for name, each in part.pool.fits.items()
             if isinstance(each, Additive)
         },
     )
@@ -161,7 +162,7 @@ class CachedPredictor:
 
     def change_of(self, workload: str) -> WorkloadChange | None:
         """Return the last significant change of a workload's run times, if any."""
-        number, changes = number_of(workload.encode()), self.predictor.candidates.facts.changes
+        number, changes = hash64(workload.encode()), self.predictor.pool.summary.changes
         return next((each for each in changes if each.workload == number), None)
 
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
@@ -175,11 +176,11 @@ class CachedPredictor:
         """Return resources that its platforms had here, by platform, the usual ones first."""
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
-        clusters = self.predictor.candidates.facts.clusters
+        clusters = self.predictor.pool.summary.clusters
         found = (each for platform in platforms for each in clusters.get(platform, ()))
         return list(dict.fromkeys(found))
 
-    def keep(self, replace_file: ReplaceFile) -> None:
+    def save(self, replace_file: ReplaceFile) -> None:
         """Write the file if there are more weights or fits than it has.
 
         In a home that is read-only it stays unchanged, and the next command computes them again.
@@ -193,7 +194,7 @@ class CachedPredictor:
             arrays: dict[str, NDArray[Any]] = {}
             text = json.dumps(_packed(content, arrays))
             try:
-                replace_file(self._path, save(arrays, {**self._digests, "content": text}))
+                replace_file(self._path, encode_arrays(arrays, {**self._digests, "content": text}))
             except OSError as error:
                 raise StorageError(
                     f"cannot write {self._path}: {error.strerror}; make room or let it be written"
@@ -211,7 +212,7 @@ def load_or_fit(
     """Return the predictor of all stored executions and fetched models, from the file if current.
 
     Args:
-        path: of the file; nothing is written before `CachedPredictor.keep`.
+        path: of the file; nothing is written before `CachedPredictor.save`.
         store: own executions.
         models: pretrained models and the correction.
         on_progress: called after every fold of cross-validation.
@@ -224,46 +225,44 @@ def load_or_fit(
     if cached is not None:
         content, digests = cached
     else:
-        home = LocalTrainingData.of(load_encoded_executions(store))
+        home = TrainingData.from_table(load_encoded_executions(store))
         digests = {_STATE: state, _TRAINING: _digest(home.digest(), models)}
         cached = _read(path, _TRAINING, digests[_TRAINING])
         is_stale = cached is not None
         if cached is None:
-            content = _Content(_training_set(home, store, models), home.facts, {}, {})
+            content = _Content(_training_set(home, store, models), home.summary, {}, {})
         else:
-            content = replace(cached[0], facts=home.facts)
+            content = replace(cached[0], facts=home.summary)
     starts = models.starts()
     learners = [each for each in models.learners() if each.start is None or each.start in starts]
-    candidates = Candidates(
+    pool = LearnerPool(
         content.known, content.facts, tuple(learners), starts, on_progress=on_progress
     )
-    predictor = PersonalizedEnsemble.of(candidates, learners)
+    predictor = PersonalizedEnsemble.of(pool, learners)
     for (kin, key), outcome in content.outcomes.items():
-        predictor.part(kin).outcomes[key] = outcome
+        predictor.part(kin).weights_by_split[key] = outcome
     for (kin, name), fit in content.fits.items():
-        predictor.part(kin).candidates.fits[name] = fit
+        predictor.part(kin).pool.fits[name] = fit
     written = -1 if is_stale else len(content.outcomes) + len(content.fits)
     return CachedPredictor(predictor, path, digests, written)
 
 
-def _training_set(
-    home: LocalTrainingData, store: ExecutionStore, models: FetchedModels
-) -> TrainingSet:
+def _training_set(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
     """Return the training data, with predictions of fetched models as well."""
-    starts, learnt = models.starts(), home.learnt
+    starts, learnt = models.starts(), home.table
     used = (each.start for each in models.learners() if each.start is not None)
     names = [each for each in dict.fromkeys(used) if each in starts]
     own = {name: learnt.start for name in names if starts[name] is starts[PUBLIC]}
     if others := {name: starts[name] for name in names if name not in own}:
         executions = store.numbered(learnt.number.tolist())
-        own |= checked_answers(
+        own |= predict_pretrained(
             [PlanOnCluster(each.plan, each.cluster) for each in executions], others
         )
     order = np.argsort(learnt.number)
     features = np.empty((len(learnt), FLAT_FEATURES))
     if len(learnt):
         features[order] = store.features(home_encoder(), learnt.number[order])
-    return home.known(features, own)
+    return home.with_features(features, own)
 
 
 def _digest(data: bytes, models: FetchedModels) -> str:

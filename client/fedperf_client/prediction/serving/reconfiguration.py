@@ -2,9 +2,9 @@
 
 Cores are counted over all nodes. A node more brings its memory, and its cores where none are named.
 A plan that had as many partitions as its cluster has cores or nodes gets as many as the other
-cluster has: `predict` and `advise` both use `moved`. Other numbers of partitions stay, and the
-prediction says so. A single partition stays without a remark: a sum of everything or a broadcast
-has only one on any cluster, unless there was but one core.
+cluster has (`reconfigure`). Other numbers of partitions stay, and the prediction says so. A single
+partition stays without a remark: a sum of everything or a broadcast has only one on any cluster,
+unless there was but one core.
 
 With `--at rows=2x` or `bytes=10GB`, all sources of a plan grow by one factor. Selectivities stay,
 so filters, maps, sorts, exchanges and unions return as many times more rows as they read. Keys grow
@@ -26,10 +26,10 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.intervals import Estimate, carried
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
+from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.runtime.quantities import InvalidValueError, parse_number, values_by_name
@@ -64,16 +64,16 @@ class ReconfiguredPlan:
     """A plan on another cluster than the one where it is known.
 
     Attributes:
-        question: the plan with the partitions that it would get there.
+        query: the plan with the partitions that it would get there.
         keeps_partitions: it has partitions that did not follow from its resources, so their
             number there is unknown.
     """
 
-    question: PlanOnCluster
+    query: PlanOnCluster
     keeps_partitions: bool
 
 
-def moved(
+def reconfigure(
     plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
 ) -> ReconfiguredPlan:
     """Move `plan` of that job from `cluster`, where it is known, to another cluster."""
@@ -133,12 +133,24 @@ def sizes_of(
     pairs: list[tuple[int, int]]
     if nodes is None:
         on_node = _most_on_node(cluster, known)
-        pairs = [(_nodes_for(each, cluster, on_node), each) for each in cores or ()]
+        pairs = [
+            (count // on_node if on_node and count % on_node == 0 else cluster.nodes, count)
+            for count in cores or ()
+        ]
     elif cores is None:
         pairs = [(each, per_node * each) for each in nodes]
     else:
         pairs = list(product(nodes, cores))
-    found = [_resized(cluster, many, count) for many, count in pairs if count >= many]
+    found = [
+        replace(
+            cluster,
+            nodes=many,
+            cores=count,
+            memory_bytes=max(1, cluster.memory_bytes * many // cluster.nodes),
+        )
+        for many, count in pairs
+        if count >= many
+    ]
     if not found:
         raise InvalidSizesError(f"every node needs a core: {min(pairs)[0]} nodes and fewer cores")
     if len(found) > MOST_SIZES:
@@ -168,17 +180,6 @@ def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int
     most = max(each.cores / each.nodes for each in clusters)
     several = any(each.nodes > 1 and each.cores == most * each.nodes for each in clusters)
     return int(most) if several else None
-
-
-def _nodes_for(cores: int, cluster: ClusterConfig, on_node: int | None) -> int:
-    if on_node is None or cores % on_node:
-        return cluster.nodes
-    return cores // on_node
-
-
-def _resized(cluster: ClusterConfig, nodes: int, cores: int) -> ClusterConfig:
-    memory = cluster.memory_bytes * nodes // cluster.nodes
-    return replace(cluster, nodes=nodes, cores=cores, memory_bytes=max(1, memory))
 
 
 def _powers_of_two(most: int) -> list[int]:
@@ -218,7 +219,7 @@ class InputSize:
 
 
 @dataclass(frozen=True, slots=True)
-class GrownPlan:
+class ScaledPlan:
     """A plan at another size of its input.
 
     Attributes:
@@ -263,13 +264,24 @@ def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:
         )
     if len(words) > 1:
         raise InvalidValueError("--at takes rows or bytes, not both: one follows from the other")
-    sizes = [_size(name, word) for name, each in words.items() for word in dict.fromkeys(each)]
+    sizes = []
+    for name, each in words.items():
+        for word in dict.fromkeys(each):
+            is_factor = word[-1:] in ("x", "X")
+            is_bytes = name == BYTES and not is_factor
+            value = parse_number(word[:-1] if is_factor else word, is_bytes=is_bytes)
+            if value is None or not value > 0:
+                example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
+                raise InvalidValueError(
+                    f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
+                )
+            sizes.append(InputSize(name, value, is_factor))
     if len(sizes) > MOST_SIZES_ASKED:
         raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
     return sizes
 
 
-def grown_to(plan: Plan, size: InputSize) -> GrownPlan:
+def scale_input(plan: Plan, size: InputSize) -> ScaledPlan:
     """Scale a plan to that size of its input.
 
     Raises:
@@ -287,15 +299,26 @@ def grown_to(plan: Plan, size: InputSize) -> GrownPlan:
     rows = plan.workflow.source_rows * factor
     if not rows <= MAX_ROWS:
         raise InvalidValueError(f"--at is {rows:.3g} rows, at most {MAX_ROWS:g} are allowed")
-    return GrownPlan(_grown(plan, factor), factor)
+    operators = plan.workflow.operators
+    growth: dict[int, float] = {}
+    for place in topological_order(plan.workflow):
+        operator = operators[place]
+        of_inputs = [growth[each] for each in operator.inputs]
+        read = [operators[each].output_rows for each in operator.inputs]
+        growth[place] = _growth(operator, of_inputs, read) if of_inputs else factor
+    scaled = tuple(
+        replace(each, output_rows=min(each.output_rows * growth[place], MAX_ROWS))
+        for place, each in enumerate(operators)
+    )
+    return ScaledPlan(Plan(replace(plan.workflow, operators=scaled), plan.platforms), factor)
 
 
-def grown_estimate(
+def estimate_at_size(
     predictor: PersonalizedEnsemble,
     question: PlanOnCluster,
     factor: float,
     ran: Sequence[tuple[float, PlanOnCluster]],
-) -> Estimate:
+) -> Prediction:
     """Estimate the run time of a plan at another size of its input.
 
     Args:
@@ -306,14 +329,14 @@ def grown_estimate(
             resources; at least one.
     """
     nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
-    [reference] = predictor.estimate([known])
-    if reference.basis.runs == 0:
-        [direct] = predictor.estimate([question])
+    [reference] = predictor.predict([known])
+    if reference.evidence.runs == 0:
+        [direct] = predictor.predict([question])
         return direct
     log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
-    took = reference.prediction.median_seconds
+    took = reference.median_seconds
     fixed = _fixed_seconds(predictor, question, known, factor / nearest)
     by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
@@ -322,11 +345,10 @@ def grown_estimate(
     sizes = [each for each, _ in ran]
     is_between = min(sizes) < factor < max(sizes)
     kind = QueryRegime.BETWEEN_SIZES if is_between else QueryRegime.BEYOND_SIZES
-    return carried(
-        reference,
-        by=by,
+    return reference.shifted(
+        by,
         added=_TO_ENDS * math.hypot(SIZE_SLOPE_SD * log_factor, USUAL_DEPARTURE),
-        kind=reference.kind if reference.kind.is_of_scales else kind,
+        regime=reference.regime if reference.regime.is_of_scales else kind,
         extrapolating=not is_between,
     )
 
@@ -339,51 +361,24 @@ def _fixed_seconds(
     start = next((each for each in names if each is not None), None)
     if start is None or not known.plan.workflow.source_rows > 0:
         return None
-    longer, shorter = np.exp(predictor.candidates.starts[start]([question, known])).tolist()
+    longer, shorter = np.exp(predictor.pool.starts[start]([question, known])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
-
-
-def _size(name: str, word: str) -> InputSize:
-    is_factor = word[-1:] in ("x", "X")
-    value = parse_number(word[:-1] if is_factor else word, is_bytes=name == BYTES and not is_factor)
-    if value is None or not value > 0:
-        example = "2x, 5e6, 10k or 3M" if name == ROWS else "2x, 10GB, 1GiB or 5e9"
-        raise InvalidValueError(
-            f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
-        )
-    return InputSize(name, value, is_factor)
 
 
 def _source_bytes(plan: Plan) -> float:
     return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
 
 
-def _grown(plan: Plan, factor: float) -> Plan:
-    """Return the plan with all sources `factor` times as large, see the module."""
-    operators = plan.workflow.operators
-    times: dict[int, float] = {}
-    for place in topological_order(plan.workflow):
-        operator = operators[place]
-        given = [times[each] for each in operator.inputs]
-        read = [operators[each].output_rows for each in operator.inputs]
-        times[place] = _growth(operator, given, read) if given else factor
-    grown = tuple(
-        replace(each, output_rows=min(each.output_rows * times[place], MAX_ROWS))
-        for place, each in enumerate(operators)
-    )
-    return Plan(replace(plan.workflow, operators=grown), plan.platforms)
-
-
-def _growth(operator: Operator, given: Sequence[float], read: Sequence[float]) -> float:
-    """Return the growth of an operator's output, whose inputs grew by `given`."""
-    largest = max(given) if max(given) >= 1 else min(given)
+def _growth(operator: Operator, of_inputs: Sequence[float], read: Sequence[float]) -> float:
+    """Return the growth of an operator's output, whose inputs grew by `of_inputs`."""
+    largest = max(of_inputs) if max(of_inputs) >= 1 else min(of_inputs)
     if operator.kind in _STAY:
         return 1.0
     if operator.kind in _GROUPS:
         share = min(1.0, operator.output_rows / max(sum(read), 1.0))
         return float(largest**share)
     if operator.kind is OperatorKind.CROSS:
-        return math.prod(given)
+        return math.prod(of_inputs)
     if operator.kind is OperatorKind.UNION and sum(read) > 0:
-        return sum(g * rows for g, rows in zip(given, read, strict=True)) / sum(read)
+        return sum(g * rows for g, rows in zip(of_inputs, read, strict=True)) / sum(read)
     return largest

@@ -162,23 +162,23 @@ class WorkloadComparison:
         """Other differences between the two sides, for people."""
         before, after = self.before, self.after
         old_source, new_source = before.sources[0], after.sources[0]
-        found = [] if old_source == new_source else [f"{old_source} to {new_source}"]
+        changes = [] if old_source == new_source else [f"{old_source} to {new_source}"]
         for name, figure in (("rows", lambda run: run.rows), ("cores", lambda run: run.cores)):
             old, new = before.median_of(figure), after.median_of(figure)
             if not 1 / NOTABLE_RATIO <= (new + 1) / (old + 1) <= NOTABLE_RATIO:
-                found.append(f"{name} {old:,.0f} to {new:,.0f}")
+                changes.append(f"{name} {old:,.0f} to {new:,.0f}")
         cold = [side.median_of(lambda run: run.was_first) for side in (before, after)]
         if cold == [0, 1]:
-            found.append("first query of its application now")
+            changes.append("first query of its application now")
         elif cold == [1, 0]:
-            found.append("no longer first query of its application")
+            changes.append("no longer first query of its application")
         old_kinds, new_kinds = before.runs[-1].kinds, after.runs[-1].kinds
         for kind in sorted({*old_kinds, *new_kinds}):
             if more := new_kinds.get(kind, 0) - old_kinds.get(kind, 0):
-                found.append(f"{more:+d} {kind.name.lower().replace('_', ' ')}")
+                changes.append(f"{more:+d} {kind.name.lower().replace('_', ' ')}")
         if after.failed or before.failed:
-            found.append(f"failed {before.failed} to {after.failed}")
-        return found
+            changes.append(f"failed {before.failed} to {after.failed}")
+        return changes
 
     @property
     def facts(self) -> list[Fact]:
@@ -208,14 +208,14 @@ class WorkloadComparison:
 
 def runs_by_workload(executions: Iterable[Execution]) -> dict[str, list[TimedRun]]:
     """Group runs by workload. One that ran on several platforms is one for each set of them."""
-    found: dict[tuple[str, str], list[TimedRun]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[TimedRun]] = defaultdict(list)
     for each in executions:
         platforms = "+".join(sorted({one.name.lower() for one in each.plan.platforms}))
-        found[each.workload, platforms].append(TimedRun.of(each))
-    names = Counter(workload for workload, _ in found)
+        groups[each.workload, platforms].append(TimedRun.of(each))
+    names = Counter(workload for workload, _ in groups)
     return {
         workload if names[workload] == 1 else f"{workload} on {platforms}": runs
-        for (workload, platforms), runs in found.items()
+        for (workload, platforms), runs in groups.items()
     }
 
 
@@ -254,12 +254,17 @@ def compare_workloads(
     # Each side of each workload is a configuration that repeats for itself.
     times = [side.times for pair in both.values() for side in pair]
     numbers = np.repeat(np.arange(len(times)), [len(each) for each in times])
-    repeats = Repeats.of(numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times]))
-    found = [
+    repeats = Repeats.from_runs(
+        numbers, np.zeros_like(numbers), np.concatenate([np.zeros(0), *times])
+    )
+    comparisons = [
         WorkloadComparison(
-            name, before, after, median_change(before.times, after.times, repeats.belief(2 * place))
+            name,
+            before,
+            after,
+            median_change(before.times, after.times, repeats.posterior(2 * place)),
         )
         for place, (name, (before, after)) in enumerate(both.items())
     ]
-    found.sort(key=lambda each: (_ORDER.get(each.status, 1), -each.lost_seconds))
-    return found, unmatched
+    comparisons.sort(key=lambda each: (_ORDER.get(each.status, 1), -each.lost_seconds))
+    return comparisons, unmatched

@@ -21,32 +21,31 @@ from fedperf_client.formatting.workflow_file import (
     read_workflow_file,
 )
 from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
-from fedperf_client.prediction.ensemble.intervals import (
-    SURE,
-    UPPER_LEVEL,
-    Estimate,
-    EvidenceSource,
-    carried,
-    chance_faster,
-)
-from fedperf_client.prediction.ensemble.platform_size_limits import (
+from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.training_data import (
     CORES,
     HULL_MARGIN,
     ROWS,
-    Ends,
+    Range,
     TrainingSupport,
 )
-from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP, QueryRegime
-from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
+from fedperf_client.prediction.prediction import (
+    SURE,
+    UPPER_LEVEL,
+    EvidenceSource,
+    Prediction,
+    QueryRegime,
+    probability_faster,
+)
 from fedperf_client.prediction.serving.reconfiguration import (
-    GrownPlan,
     InputSize,
     OneNodeError,
-    grown_estimate,
-    grown_to,
-    moved,
+    ScaledPlan,
+    estimate_at_size,
     node_of,
+    reconfigure,
+    scale_input,
     sizes_of,
     uses_one_node,
 )
@@ -71,7 +70,7 @@ MOST_ASKED = 100
 MAX_RUNS = 200
 """Newest own runs of a job that a query reads."""
 
-HOLDS = UPPER_LEVEL
+ON_TIME = UPPER_LEVEL
 """Probability from which on a deadline counts as met."""
 
 WITH_ITS_PARTITIONS = "with its partitions"
@@ -219,18 +218,18 @@ class ClusterPrediction:
     Attributes:
         cluster: where it would run.
         estimate: of its run time.
-        chance: probability to meet the deadline; None without deadline.
+        probability: to meet the deadline; None without deadline.
         keeps_partitions: the plan has partitions whose number on this cluster is unknown.
         no_promise: why no deadline is promised; None where one may be.
-        grown: the plan at the input size of the query; None where none was given.
+        scaled: the plan at the input size of the query; None where none was given.
     """
 
     cluster: ClusterConfig
-    estimate: Estimate
-    chance: float | None
+    estimate: Prediction
+    probability: float | None
     keeps_partitions: bool = False
     no_promise: str | None = None
-    grown: GrownPlan | None = None
+    scaled: ScaledPlan | None = None
 
     @property
     def cores(self) -> int:
@@ -238,66 +237,70 @@ class ClusterPrediction:
         return self.cluster.cores
 
     @property
-    def holds(self) -> bool | None:
+    def meets_deadline(self) -> bool | None:
         """Whether the deadline is met with a probability of 90 %; None without deadline."""
-        return None if self.chance is None else self.no_promise is None and self.chance >= HOLDS
+        return (
+            None
+            if self.probability is None
+            else self.no_promise is None and self.probability >= ON_TIME
+        )
 
     @property
     def facts(self) -> list[Fact]:
         """The row; seconds and shares."""
-        estimate, grown = self.estimate, self.grown
-        is_extrapolating = estimate.prediction.extrapolating
-        is_seen = estimate.kind is QueryRegime.SEEN
-        regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.kind.value
+        estimate, scaled = self.estimate, self.scaled
+        is_extrapolating = estimate.extrapolating
+        is_seen = estimate.regime is QueryRegime.SEEN
+        regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.regime.value
         words = ["inside" if is_seen and not is_extrapolating else regime]
         words += [WITH_ITS_PARTITIONS] if self.keeps_partitions else []
         words += ["extrapolating"] if is_extrapolating else []
         found = [
-            *([] if grown is None else [for_people("input", grown.words)]),
+            *([] if scaled is None else [for_people("input", scaled.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),
             Fact("cores", self.cores, "cores"),
-            *time_facts(estimate.prediction, estimate.p90_seconds),
+            *time_facts(estimate),
             Fact("regime", regime, "regime", ", ".join(words)),
             Fact("extrapolating", is_extrapolating),
             Fact("fixed_partitions", self.keeps_partitions),
-            Fact("evidence", estimate.basis.rests_on.value, "evidence", estimate.basis.words),
-            Fact("observed_runs", estimate.basis.runs),
+            Fact("evidence", estimate.evidence.source.value, "evidence", estimate.evidence.text),
+            Fact("observed_runs", estimate.evidence.runs),
             Fact("no_promise", self.no_promise),
         ]
-        if grown is not None:
+        if scaled is not None:
             found += [
-                Fact("input_times", grown.factor),
-                Fact("input_rows", grown.rows),
-                Fact("input_bytes", grown.source_bytes),
+                Fact("input_times", scaled.factor),
+                Fact("input_rows", scaled.rows),
+                Fact("input_bytes", scaled.source_bytes),
             ]
-        if self.chance is not None:
-            probability = "-" if self.no_promise else format_probability(self.chance)
-            found += deadline_facts(self.chance, probability, self.holds, self.no_promise)
+        if self.probability is not None:
+            text = "-" if self.no_promise else format_probability(self.probability)
+            found += deadline_facts(self.probability, text, self.meets_deadline, self.no_promise)
         return found
 
 
-def time_facts(prediction: Prediction, p90_seconds: float) -> list[Fact]:
+def time_facts(prediction: Prediction) -> list[Fact]:
     """Describe a predicted time and its interval."""
     lower, upper = map(duration_text, (prediction.lower_seconds, prediction.upper_seconds))
-    heading, interval = f"{prediction.level:.0%} interval", f"{lower} to {upper}"
+    heading, interval = f"{prediction.confidence_level:.0%} interval", f"{lower} to {upper}"
     return [
         Fact("p50_seconds", prediction.median_seconds, "P50"),
-        Fact("p90_seconds", p90_seconds, "P90"),
+        Fact("p90_seconds", prediction.p90_seconds, "P90"),
         Fact("lower_seconds", prediction.lower_seconds),
         Fact("upper_seconds", prediction.upper_seconds),
-        Fact("confidence_level", prediction.level, heading, interval),
+        Fact("confidence_level", prediction.confidence_level, heading, interval),
     ]
 
 
 def deadline_facts(
-    chance: float, text: str, holds: bool | None, no_promise: str | None
+    probability: float, text: str, is_met: bool | None, no_promise: str | None
 ) -> list[Fact]:
     """Describe whether a deadline is met; `text` is the probability for people."""
-    kept = "holds" if holds else "at risk"
+    status = "holds" if is_met else "at risk"
     return [
-        for_people("deadline", kept if no_promise is None else "no promise"),
-        Fact("probability", chance, "probability", text),
-        Fact("meets_deadline", holds),
+        for_people("deadline", status if no_promise is None else "no promise"),
+        Fact("probability", probability, "probability", text),
+        Fact("meets_deadline", is_met),
     ]
 
 
@@ -327,12 +330,12 @@ def predict_plan(
         deadline_seconds: that may be met; None without deadline.
 
     Raises:
-        InvalidValueError: an input size cannot be predicted, see `grown_to`.
+        InvalidValueError: an input size cannot be predicted, see `scale_input`.
     """
-    grown_plans: list[GrownPlan | None] = [None]
-    queries = [moved(plan, cluster, size, job) for size in sizes]
+    scaled_plans: list[ScaledPlan | None] = [None]
+    plans = [reconfigure(plan, cluster, size, job) for size in sizes]
     if not inputs:
-        estimates = predictor.estimate([each.question for each in queries])
+        estimates = predictor.predict([each.query for each in plans])
     else:
         rows = plan.workflow.source_rows
         known = [(1.0, PlanOnCluster(plan, cluster, job))]
@@ -340,37 +343,41 @@ def predict_plan(
             if rows > 0 and run.plan.workflow.source_rows > 0:
                 known.append((run.plan.workflow.source_rows / rows, run))
         alone = job if job is not None and job.answers_alone else None
-        grown_plans, queries, estimates = [], [], []
-        for grown in [grown_to(plan, each) for each in inputs]:
-            grown_plans.append(grown)
+        scaled_plans, plans, estimates = [], [], []
+        for scaled in [scale_input(plan, each) for each in inputs]:
+            scaled_plans.append(scaled)
             for size in sizes:
-                query = moved(grown.plan, cluster, size, alone)
-                queries.append(query)
-                there = [
-                    (factor, moved(one.plan, one.cluster, size, one.job).question)
+                there = reconfigure(scaled.plan, cluster, size, alone)
+                plans.append(there)
+                measured = [
+                    (factor, reconfigure(one.plan, one.cluster, size, one.job).query)
                     for factor, one in known
                 ]
-                estimates.append(grown_estimate(predictor, query.question, grown.factor, there))
-    hull, found = predictor.candidates.hull, []
+                estimates.append(estimate_at_size(predictor, there.query, scaled.factor, measured))
+    hull, found = predictor.pool.support, []
     has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
-    for place, (query, direct) in enumerate(zip(queries, estimates, strict=True)):
-        grown_plan, count, estimate = grown_plans[place // len(sizes)], direct.basis.runs, direct
-        is_inside = not direct.prediction.extrapolating
-        is_exact = direct.basis.rests_on is EvidenceSource.OWN_RUNS and is_inside
+    for place, (there, direct) in enumerate(zip(plans, estimates, strict=True)):
+        scaled_plan, count, estimate = (
+            scaled_plans[place // len(sizes)],
+            direct.evidence.runs,
+            direct,
+        )
+        is_inside = not direct.extrapolating
+        is_exact = direct.evidence.source is EvidenceSource.OWN_RUNS and is_inside
         if load > 0 and count > 0:
-            estimate = carried(direct, added=load)
-        if count == 0 and is_inside and is_beyond_its_platforms(query.question, hull):
-            estimate = carried(direct.widened(), kind=QueryRegime.BEYOND_SCALES)
-        is_resized = grown_plan is not None and grown_plan.factor != 1
+            estimate = direct.shifted(added=load)
+        if count == 0 and is_inside and is_beyond_its_platforms(there.query, hull):
+            estimate = direct.as_extrapolation().shifted(regime=QueryRegime.BEYOND_SCALES)
+        is_resized = scaled_plan is not None and scaled_plan.factor != 1
         ran_on = cluster.cores if count else 0
         found.append(
             ClusterPrediction(
-                query.question.cluster,
+                there.query.cluster,
                 estimate,
-                None if deadline_seconds is None else estimate.chance_within(deadline_seconds),
-                query.keeps_partitions or (is_resized and has_partitions),
-                None if is_exact else no_promise(query.question, hull, ran_on=ran_on),
-                grown_plan,
+                None if deadline_seconds is None else estimate.probability_within(deadline_seconds),
+                there.keeps_partitions or (is_resized and has_partitions),
+                None if is_exact else no_promise(there.query, hull, ran_on=ran_on),
+                scaled_plan,
             )
         )
     return found
@@ -380,7 +387,7 @@ def by_input(found: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]
     """Group predictions by input size."""
     parts: dict[float, list[ClusterPrediction]] = {}
     for each in found:
-        parts.setdefault(1.0 if each.grown is None else each.grown.factor, []).append(each)
+        parts.setdefault(1.0 if each.scaled is None else each.scaled.factor, []).append(each)
     return list(parts.values())
 
 
@@ -389,7 +396,7 @@ def by_input(found: Sequence[ClusterPrediction]) -> list[list[ClusterPrediction]
 
 def smallest_meeting_deadline(found: Sequence[ClusterPrediction]) -> int | None:
     """Return the fewest cores that meet the deadline at every input size, None where none do."""
-    late = {each.cores for each in found if not each.holds}
+    late = {each.cores for each in found if not each.meets_deadline}
     return min((each.cores for each in found if each.cores not in late), default=None)
 
 
@@ -404,7 +411,7 @@ def smallest_equivalent(
     """
     for each in sorted(found, key=lambda each: each.cores):
         more = [other for other in found if other.cores > each.cores]
-        chances = [chance_faster(other.estimate, each.estimate) for other in more]
+        chances = [probability_faster(other.estimate, each.estimate) for other in more]
         if chances and max(chances) < SURE:
             return each, max(chances)
     return None
@@ -421,20 +428,20 @@ def equivalence_sentence(found: Sequence[ClusterPrediction]) -> str | None:
         f"median time stops improving at {cores} (more cores are faster with a probability of "
         f"{format_probability(chance)})"
     )
-    if smallest.holds is False and any(each.holds for each in found):
+    if smallest.meets_deadline is False and any(each.meets_deadline for each in found):
         said += (
             f"; a deadline depends on slow runs too: {cores} meet it with a probability of "
-            f"{format_probability(smallest.chance or 0.0)}"
+            f"{format_probability(smallest.probability or 0.0)}"
         )
     return said
 
 
 def p90_discontinuity_note(found: Sequence[ClusterPrediction]) -> str | None:
     """Explain a jump of P90 between sizes that ran and others; None unless there are both."""
-    kinds = {each.estimate.basis.rests_on for each in found}
+    kinds = {each.estimate.evidence.source for each in found}
     if not kinds >= {EvidenceSource.OWN_RUNS, EvidenceSource.OTHER_RESOURCES}:
         return None
-    ran = [each for each in found if each.estimate.basis.rests_on is EvidenceSource.OWN_RUNS]
+    ran = [each for each in found if each.estimate.evidence.source is EvidenceSource.OWN_RUNS]
     cores = ", ".join(str(each) for each in sorted({each.cores for each in ran}))
     return (
         f"P90 of {cores} cores is from own runs there, that of other sizes is derived from them; "
@@ -457,18 +464,18 @@ def deadline_sentence(
         return each.cluster.nodes if of_nodes else each.cores
 
     unit, words = "node" if of_nodes else "core", duration_text(deadline_seconds)
-    held = [each for each in found if each.holds]
-    if held:
-        best = min(held, key=count_of)
-        probability = format_probability(best.chance or 0.0)
+    on_time = [each for each in found if each.meets_deadline]
+    if on_time:
+        best = min(on_time, key=count_of)
+        probability = format_probability(best.probability or 0.0)
         return f"fewest {unit}s that meet {words}: {count_of(best)}, with {probability} probability"
     promised = [each for each in found if each.no_promise is None]
     if not promised:
         return f"no deadline is promised: {found[0].no_promise}"
-    best = max(promised, key=lambda each: each.chance or 0.0)
+    best = max(promised, key=lambda each: each.probability or 0.0)
     return (
         f"none of these {unit} counts meets {words} with 90% probability; the best: "
-        f"{counted(count_of(best), unit)}, {format_probability(best.chance or 0.0)}"
+        f"{counted(count_of(best), unit)}, {format_probability(best.probability or 0.0)}"
     )
 
 
@@ -596,6 +603,6 @@ def _most(platform: Platform, hull: TrainingSupport, at: int) -> float:
     return max(0.0, most if most < math.inf else 0.0, *own)
 
 
-def _seen(platform: Platform, hull: TrainingSupport) -> list[Ends]:
+def _seen(platform: Platform, hull: TrainingSupport) -> list[Range]:
     """Return the ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in hull.pairs.items() if where is platform]
+    return [ends for (_, where), ends in hull.ranges.items() if where is platform]

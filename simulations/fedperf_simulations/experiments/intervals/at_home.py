@@ -129,12 +129,16 @@ def _judged(
     questions = History.from_executions(_some(asked, rng, most))
     nothing_fetched = FetchedModels(Path())
     mix = fit_personalized_ensemble(
-        history, nothing_fetched.starts(), nothing_fetched.learners(), seed=seed, level=LEVEL
+        history,
+        nothing_fetched.starts(),
+        nothing_fetched.learners(),
+        seed=seed,
+        confidence_level=LEVEL,
     )
     seconds = np.exp(questions.log_seconds)
     for information in BOTH:
-        found = mix.estimate(asked_with(questions.questions, information))
-        answers = [each.prediction for each in found]
+        found = mix.predict(asked_with(questions.queries, information))
+        answers = found
         yield _JudgedAnswers(
             information,
             np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),

@@ -100,8 +100,8 @@ def _choices(
     rows: list[Row] = []
     for places, deadline in asked:
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
-        answers = home.estimate(one.rows(places))
-        chances = np.array([each.chance_within(deadline) for each in answers])
+        answers = home.predict(one.rows(places))
+        chances = np.array([each.probability_within(deadline) for each in answers])
         said = np.exp(OPPONENTS[ERNEST](layout, features[known], logs, features[places]))
         chosen = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
@@ -114,7 +114,7 @@ def _choices(
             rows.append(
                 {
                     **AnswerLabel(situation(len(known)), name, one.name).predicted(
-                        took, answers[place].prediction
+                        took, answers[place]
                     ),
                     "deadline": deadline,
                     KEPT: took <= deadline,

@@ -230,7 +230,7 @@ def with_start(
 ) -> list[Prediction]:
     """Answers of a home that did not join: by the start and, if it has any, own executions."""
     mix = fit_personalized_ensemble(
-        home, {PUBLIC: start}, public_learners(), seed=seed, level=LEVEL
+        home, {PUBLIC: start}, public_learners(), seed=seed, confidence_level=LEVEL
     )
     return mix.predict(questions)
 
@@ -239,9 +239,9 @@ def local_only(
     home: History, questions: Sequence[PlanOnCluster], *, seed: int = 0
 ) -> list[Prediction]:
     """Answers by own executions alone, with the same code."""
-    return fit_personalized_ensemble(home, {}, local_learners(), seed=seed, level=LEVEL).predict(
-        questions
-    )
+    return fit_personalized_ensemble(
+        home, {}, local_learners(), seed=seed, confidence_level=LEVEL
+    ).predict(questions)
 
 
 WIDTH, ROW_HEIGHT, MARGIN = 8.6, 0.24, 1.1

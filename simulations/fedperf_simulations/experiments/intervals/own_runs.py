@@ -104,7 +104,7 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
         return [
             predict_plan(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
                 0
-            ].estimate.prediction
+            ].estimate
             for e in asked
         ]
 

@@ -22,7 +22,7 @@ from fedperf_campaigns.campaign.predictions import MOST_FREEDOM
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_campaigns.tables.prior_slopes import Scatter
 from fedperf_client.prediction.ensemble.repeats import Repeats
-from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_client.prediction.prediction import MEDIAN, Distribution, Floats, Prediction
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
@@ -124,8 +124,8 @@ def _of_c3o(data: Path | None) -> Iterator[RepeatedJob]:
 def _by_columns(one: JobSlice, place: int, own: Floats, elsewhere: Scatter) -> Prediction:
     rows = one.rows(np.full(len(own), place))
     home = TablePredictor.of(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
-    [answer] = home.estimate(one.rows(np.array([place])))
-    return answer.prediction
+    [answer] = home.predict(one.rows(np.array([place])))
+    return answer
 
 
 def _of_tokio(data: Path | None) -> Iterator[RepeatedJob]:
@@ -235,6 +235,23 @@ def _drawn(
     return chosen[:runs], float(chosen[runs])
 
 
+@dataclass(frozen=True, slots=True)
+class _Ends(Distribution):
+    """An interval of `LEVEL` around 0, uniform on either side."""
+
+    low: float
+    high: float
+
+    def quantile(self, share: float) -> float:
+        """See `Distribution`."""
+        return (self.high if share > MEDIAN else -self.low) * (share - MEDIAN) / (LEVEL / 2)
+
+    def cdf(self, log_seconds: float) -> float:
+        """See `Distribution`."""
+        end = self.high if log_seconds > 0 else -self.low
+        return min(1.0, max(0.0, MEDIAN + log_seconds / end * LEVEL / 2)) if end else MEDIAN
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PooledSpread:
     """Distances of runs from the mean of their job's other runs, log seconds."""
@@ -260,7 +277,8 @@ class PooledSpread:
         told = self.apart[np.array(self.kin) != job.kin]
         low, high = np.quantile(told, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         level = float(own.mean())
-        return _prediction(level, level + min(float(low), 0.0), level + max(float(high), 0.0))
+        ends = _Ends(min(float(low), 0.0), max(float(high), 0.0))
+        return Prediction(level, ends, LEVEL)
 
 
 def _answers(
@@ -289,15 +307,12 @@ def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) ->
     runs = [*(each.runs for each in others), own]
     of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
     kinds = np.unique([each.kind for each in each_of], return_inverse=True)[1][of_run]
-    answer = Repeats.of(of_run, kinds, np.concatenate(runs)).answer(len(others), 0.0, NO_MIX)
+    answer = Repeats.from_runs(of_run, kinds, np.concatenate(runs)).predict(
+        len(others), 0.0, NO_MIX
+    )
     if answer is None:
         raise InvalidInputError(f"{job.name} never ran")
-    ends = [answer.log_seconds + answer.spread.quantile(e) for e in (0.05, 0.95)]
-    return _prediction(answer.log_seconds, *ends)
-
-
-def _prediction(middle: float, low: float, high: float) -> Prediction:
-    return Prediction(float(np.exp(middle)), float(np.exp(low)), float(np.exp(high)), LEVEL)
+    return answer
 
 
 def _scatter(others: Sequence[RepeatedJob]) -> Scatter:

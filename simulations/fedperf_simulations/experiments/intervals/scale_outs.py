@@ -107,7 +107,7 @@ def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
 
 def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> list[Prediction]:
     """Its answers about others."""
-    return [each.prediction for each in home.estimate(one.rows(asked))]
+    return home.predict(one.rows(asked))
 
 
 def slice_cells(

@@ -16,7 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History, teaches
+from fedperf_client.prediction.query_encoding import History, is_training_example
 from fedperf_client.sources import read_source
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
@@ -244,7 +244,7 @@ def _has_files(plan: Plan) -> bool:
 def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]:
     executions, start = queries(data, group), shipped_start()
     # A home learns nothing of others from the rest.
-    usable = np.array([teaches(each) for each in executions])
+    usable = np.array([is_training_example(each) for each in executions])
     rows: list[Row] = []
     if usable.sum() < own:
         return rows

@@ -24,7 +24,7 @@ import numpy as np
 import orjson
 
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.prediction import Prediction, PredictLog
+from fedperf_client.prediction.prediction import Prediction, PredictLog, StudentT
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
 from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_engines.optimizer.enumeration import (
@@ -221,7 +221,7 @@ def _chosen(
     platforms = PLATFORMS[: task.platforms]
 
     def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(s, s / 2, 2 * s) for s in np.exp(model(questions)).tolist()]
+        return [Prediction(each, StudentT.within()) for each in model(questions).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
     choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, search=search)

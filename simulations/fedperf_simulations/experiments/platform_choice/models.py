@@ -19,12 +19,18 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.intervals import SURE, chance_faster
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import PUBLIC
-from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
+from fedperf_client.prediction.prediction import (
+    SURE,
+    Floats,
+    Prediction,
+    PredictLog,
+    StudentT,
+    probability_faster,
+)
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.advice.advice import run_interleaved
@@ -216,7 +222,7 @@ def chosen_plan(
     costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
     def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(each, each, each) for each in np.exp(answer(questions)).tolist()]
+        return [Prediction(each, StudentT.within()) for each in answer(questions).tolist()]
 
     def can_run(position: int, platform: Platform) -> bool:
         return supports(case.program.steps[position].operation, platform)
@@ -237,10 +243,10 @@ def robust_plan(
     mix = fit_personalized_ensemble(
         History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners()
     )
-    of_choice, *others = mix.estimate(asked)
-    medians = [each.prediction.median_seconds for each in others]
+    of_choice, *others = mix.predict(asked)
+    medians = [each.median_seconds for each in others]
     best = int(np.argmin(medians))
-    is_told = chance_faster(of_choice, others[best]) >= SURE
+    is_told = probability_faster(of_choice, others[best]) >= SURE
     return chosen if is_told else single[best]
 
 

@@ -198,7 +198,7 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
     new = [_question(each, each.cluster.cores) for each in unseen]
     _asked(kept.predictor, new[:1])
-    kept.keep(write_private)
+    kept.save(write_private)
     return {
         "warm_ms": _asked(kept.predictor, new[1:]),
         "warm_known_ms": _asked(kept.predictor, known),
@@ -216,7 +216,7 @@ def _asked(predictor: PersonalizedEnsemble, questions: Sequence[PlanOnCluster]) 
     for each in questions:
         same = PlanOnCluster(each.plan, each.cluster)  # whose features nobody has computed
         before = time.process_time()
-        predictor.estimate([same])
+        predictor.predict([same])
         taken.append(time.process_time() - before)
     return 1e3 * float(np.median(taken))
 

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.intervals import ErrorDistribution, Estimate
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import ErrorDistribution, Prediction
 from fedperf_engines.advice.advice import Advice, advise
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.job import Job
@@ -27,7 +26,7 @@ DUCKDB, POLARS, PANDAS, SKLEARN, SPARK = (
     Platform.SPARK,
 )
 ALL: Final = (DUCKDB, POLARS, PANDAS, SKLEARN, SPARK)
-SPREAD: Final = ErrorDistribution.of(np.linspace(-0.2, 0.2, 41), np.arange(41))
+SPREAD: Final = ErrorDistribution.from_errors(np.linspace(-0.2, 0.2, 41), np.arange(41))
 
 Seconds = Callable[[PlanOnCluster], float]
 
@@ -57,16 +56,10 @@ def job(workflow: Workflow | None = None, today: Platform = Platform.UNASSIGNED)
 
 def estimates_of(
     seconds: Seconds, *, inside: bool = True
-) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
-    def estimate(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
+) -> Callable[[Sequence[PlanOnCluster]], list[Prediction]]:
+    def estimate(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [
-            Estimate.around(
-                float(np.log(seconds(each))),
-                SPREAD,
-                kind=QueryRegime.SEEN,
-                level=0.9,
-                inside=inside,
-            )
+            Prediction(float(np.log(seconds(each))), SPREAD, extrapolating=not inside)
             for each in questions
         ]
 

@@ -24,8 +24,12 @@ from fedperf_client.advice.spark_application import (
 from fedperf_client.commands.advise_logs import advice_facts, size_rows
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.formatting.facts import texts_of
-from fedperf_client.prediction.ensemble.intervals import Basis, Estimate, EvidenceSource, StudentT
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import (
+    Evidence,
+    EvidenceSource,
+    Prediction,
+    StudentT,
+)
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_engines.platforms.engine import could_run
 from fedperf_shared.errors import InvalidInputError
@@ -76,20 +80,11 @@ def ran(
 
 def by(
     seconds: Callable[[PlanOnCluster], float],
-) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
+) -> Callable[[Sequence[PlanOnCluster]], list[Prediction]]:
     """A predictor that knows how long a question takes, give or take ten percent."""
 
-    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
-        return [
-            Estimate.around(
-                math.log(seconds(each)),
-                StudentT(SPREAD, 1e6),
-                kind=QueryRegime.SEEN,
-                level=0.9,
-                inside=True,
-            )
-            for each in questions
-        ]
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
+        return [Prediction(math.log(seconds(each)), StudentT(SPREAD, 1e6)) for each in questions]
 
     return estimates
 
@@ -212,17 +207,14 @@ def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
 
 def spread_by(
     spreads: dict[int, float], exponent: float
-) -> Callable[[Sequence[PlanOnCluster]], list[Estimate]]:
+) -> Callable[[Sequence[PlanOnCluster]], list[Prediction]]:
     """Estimates whose medians follow a power of the cores, and whose spreads do not."""
 
-    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [
-            Estimate.around(
+            Prediction(
                 math.log(50.0 * (32 / each.cluster.cores) ** exponent),
                 StudentT(spreads[each.cluster.cores], 1e6),
-                kind=QueryRegime.SEEN,
-                level=0.9,
-                inside=True,
             )
             for each in questions
         ]
@@ -487,11 +479,9 @@ def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
 
 
 def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
-    def estimates(questions: Sequence[PlanOnCluster]) -> list[Estimate]:
-        basis = Basis(EvidenceSource.UNKNOWN_ROWS)
-        around = partial(
-            Estimate.around, kind=QueryRegime.SEEN, level=0.9, inside=False, basis=basis
-        )
+    def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
+        basis = Evidence(EvidenceSource.UNKNOWN_ROWS)
+        around = partial(Prediction, evidence=basis, extrapolating=True)
         return [around(0.0, StudentT(SPREAD, 1e6)) for _ in questions]
 
     found = executor_advice(ran(), estimates, core_seconds, deadline_seconds=1e5)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.ensemble.platform_size_limits import PlatformSizeLimits
+from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_engines.advice import presentation
 from fedperf_engines.advice.constraints import PlanConstraints
 from fedperf_engines.advice.presentation import explain, numbers_text, platforms_text
@@ -26,10 +26,11 @@ from tests.unit.client.advice.jobs import (
     learning,
     operator,
 )
+from tests.unit.client.prediction.synthetic import support_up_to
 
 MIXED = (DUCKDB, DUCKDB, DUCKDB, DUCKDB, SKLEARN, SKLEARN)
 WARM = frozenset(ALL)
-ANY_SIZE = PlatformSizeLimits({})
+ANY_SIZE = TrainingSupport({})
 
 
 def a_second_for_every_operator_elsewhere(question: PlanOnCluster) -> float:
@@ -109,12 +110,12 @@ def test_plans_are_named_by_what_differs() -> None:
 
 def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB,), warm=WARM))
-    [told] = explain(found, PlatformSizeLimits({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
+    [told] = explain(found, support_up_to({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
     assert told == (
         "careful: duckdb ran jobs of up to 1,000 source rows here, this one has 1,100,000; "
         "try it before you rely on it"
     )
-    for near in (PlatformSizeLimits({DUCKDB: 1e6}), PlatformSizeLimits({PANDAS: 1.0})):
+    for near in (support_up_to({DUCKDB: 1e6}), support_up_to({PANDAS: 1.0})):
         assert explain(found, near, all_platforms=False) == []
 
 

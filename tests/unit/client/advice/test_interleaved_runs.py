@@ -1,6 +1,8 @@
 """Plans that run in turns: medians, failures, and who was the fastest."""
 
-from fedperf_client.prediction.prediction import Prediction
+import math
+
+from fedperf_client.prediction.prediction import Prediction, StudentT
 from fedperf_engines.advice.advice import (
     MeasuredChoice,
     fastest,
@@ -19,7 +21,11 @@ S = ExecutionStatus
 
 
 def plan(platform: Platform, startup: float = 0.0) -> Alternative:
-    return Alternative(Plan.on_one_platform(learning(), platform), Prediction(1, 0.5, 2), startup)
+    return Alternative(
+        Plan.on_one_platform(learning(), platform),
+        Prediction(0.0, StudentT.within(math.log(2))),
+        startup,
+    )
 
 
 class Machine:

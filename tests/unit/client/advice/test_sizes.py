@@ -12,7 +12,7 @@ from fedperf_client.prediction.serving.reconfiguration import (
     InvalidSizesError,
     sizes_of,
 )
-from fedperf_client.prediction.serving.what_if import HOLDS
+from fedperf_client.prediction.serving.what_if import ON_TIME
 from fedperf_engines.advice.advice import ClusterChoice, choose_size
 from fedperf_engines.advice.presentation import advice_facts, deadline_sentence, no_better_size
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -64,7 +64,7 @@ def test_the_right_size_is_what_brute_force_says(
     keeping = []
     for each in found:
         left = deadline - each.choice.startup_seconds
-        if left > 0 and each.estimate.chance_within(left) >= HOLDS:
+        if left > 0 and each.estimate.probability_within(left) >= ON_TIME:
             keeping.append(each.cluster.cores * each.choice.seconds)
     right = choose_size(found)
     if right is None:

@@ -49,8 +49,8 @@ def test_both_sides_are_named(home: Home) -> None:
 @pytest.mark.parametrize(
     ("day", "told"),
     [
-        ("2036-01-01", "nothing that is stored finished since 2036-01-01 00:00 UTC: the newest ex"),
-        ("2006-01-01", "nothing that is stored finished before 2006-01-01 00:00 UTC: the oldest "),
+        ("2036-01-01", "no stored execution finished since 2036-01-01 00:00 UTC: the newest one"),
+        ("2006-01-01", "no stored execution finished before 2006-01-01 00:00 UTC: the oldest one"),
     ],
 )
 def test_a_day_on_whose_one_side_nothing_ran_is_refused(home: Home, day: str, told: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.serving.reconfiguration import InputSize, grown_to
+from fedperf_client.prediction.serving.reconfiguration import InputSize, scale_input
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -219,7 +219,7 @@ def test_absolute_sizes_have_suffixes(empty: Home, said: str, rows: float) -> No
 
 def test_a_size_between_those_that_ran_rests_on_the_nearest(empty: Home) -> None:
     made = nights(empty, BEFORE)
-    large = grown_to(made[0].plan, InputSize("rows", 8.0, is_factor=True)).plan
+    large = scale_input(made[0].plan, InputSize("rows", 8.0, is_factor=True)).plan
     larger = replace(
         made[0], execution_id="large", plan=large, measurement=Measurement(400.0), finished_at=START
     )
@@ -266,10 +266,10 @@ def test_sums_stay_and_groups_grow_as_far_as_they_are_many() -> None:
         ),
         Platform.DUCKDB,
     )
-    grown = grown_to(plan, InputSize("rows", 2.0, is_factor=True)).plan
-    rows = [each.output_rows for each in grown.workflow.operators]
+    scaled = scale_input(plan, InputSize("rows", 2.0, is_factor=True)).plan
+    rows = [each.output_rows for each in scaled.workflow.operators]
     assert rows == pytest.approx([2e6, 8e5, 8e5, 4, 8e5, 1, 8e5 + 4], rel=1e-4)
-    assert grown.workflow.operators[0].row_bytes == 8.0
+    assert scaled.workflow.operators[0].row_bytes == 8.0
 
 
 def test_cores_that_only_another_engine_had_are_beyond_scales(empty: Home, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Sequence
 from itertools import product
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.prediction import Prediction, StudentT
 from fedperf_engines.optimizer.costs import AdditiveCosts, NoPlatformError
 from fedperf_engines.optimizer.enumeration import PLANS, Search, beam, cheapest_plans, choose
 from fedperf_shared.errors import InvalidInputError
@@ -43,11 +44,11 @@ class AsCosted:
     def __call__(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         self.calls.append([question.plan for question in questions])
         seconds = [self.warm_seconds(question.plan) + 1e-9 for question in questions]
-        return [Prediction(s, s, s) for s in seconds]
+        return [Prediction(math.log(s), StudentT.within()) for s in seconds]
 
 
 def always_a_second(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-    return [Prediction(1.0, 0.5, 2.0) for _ in questions]
+    return [Prediction(0.0, StudentT.within()) for _ in questions]
 
 
 def costs_of(length: int, seed: int = 0, *, forbidden: float = 0.0) -> AdditiveCosts:
@@ -174,7 +175,7 @@ def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
 
     def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         totals = [1000.0 / costs.total(question.plan.platforms) for question in questions]
-        return [Prediction(each, each / 2, each * 2) for each in totals]
+        return [Prediction(math.log(each), StudentT.within()) for each in totals]
 
     every = sorted(product(PLATFORMS, repeat=3), key=costs.total)
     dearest = every[-1]

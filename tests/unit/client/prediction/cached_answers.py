@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.execution_table import ENCODER_VERSION, encoded, numbered
+from fedperf_client.prediction.execution_table import ENCODER_VERSION, encode_executions, numbered
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
 from fedperf_client.prediction.serving.predictor_cache import PREDICTOR_VERSION, load_or_fit
 from fedperf_shared.execution import (
@@ -62,7 +62,7 @@ def golden_executions() -> list[Execution]:
 
 def columns_now() -> dict[str, list[Any]]:
     """What the encoder makes of them, in numbers that no library rounds otherwise."""
-    found = encoded(golden_executions(), predictor(seeded_checkpoint()))
+    found = encode_executions(golden_executions(), predictor(seeded_checkpoint()))
     features = found.pop("features").astype(np.float64)
     return {
         **{k: numbered(v).tolist() for k, v in found.items() if k in _NAMES},
@@ -86,7 +86,7 @@ def answers_now() -> dict[str, list[Any]]:
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(executions)
         kept = load_or_fit(Path(place, "predictor"), store, FetchedModels(Path(place, "models")))
-        found = [each.prediction for each in kept.predictor.estimate(questions)]
+        found = kept.predictor.predict(questions)
     return {
         "median": [each.median_seconds for each in found],
         "lower": [each.lower_seconds for each in found],

@@ -78,6 +78,6 @@ def executions(begin: datetime = START) -> list[Execution]:
             finished_at=begin + timedelta(hours=number),
         )
         for number, (question, workload, log_seconds) in enumerate(
-            zip(known.questions, known.workloads, known.log_seconds, strict=True)
+            zip(known.queries, known.workloads, known.log_seconds, strict=True)
         )
     ]

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
-from fedperf_client.prediction.ensemble.platform_size_limits import TrainingSupport
+from fedperf_client.prediction.ensemble.training_data import TrainingData, TrainingSupport
 from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.learners.base_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
@@ -50,25 +49,36 @@ def draw_history(
 
 def evidence_of(
     questions: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog] | None = None
-) -> tuple[LocalTrainingData, EncodedQueries]:
+) -> tuple[TrainingData, EncodedQueries]:
     """What a home knows that ran these, each as a workload, in a second; and their numbers."""
     names = tuple(map(str, range(len(questions))))
     history = History(tuple(questions), names, np.zeros(len(questions)))
-    samples = encode(history.questions, starts or {})
-    table = ExecutionTable.of_history(history, samples)
-    return LocalTrainingData.of_history(table, is_timed=False), samples
+    samples = encode(history.queries, starts or {})
+    table = ExecutionTable.from_history(history, samples)
+    return TrainingData.from_history(table, is_timed=False), samples
 
 
 def hull_around(questions: Sequence[PlanOnCluster]) -> TrainingSupport:
     """The hull of a home that ran these."""
-    return evidence_of(questions)[0].facts.hull
+    return evidence_of(questions)[0].summary.support
+
+
+def support_up_to(rows: Mapping[Platform, float]) -> TrainingSupport:
+    """The support of jobs of at most so many source rows on each platform."""
+    low, high = (0.0,) * 6, (10.0,) * 5
+    return TrainingSupport(
+        {
+            (OperatorKind.FILTER, platform): (low, (float(np.log1p(most)), *high))
+            for platform, most in rows.items()
+        }
+    )
 
 
 @cache
 def draw_samples(count: int, seed: int = 0) -> tuple[EncodedQueries, Floats]:
     """So many own executions in numbers, with an excellent model's answers, and log seconds."""
     history = draw_history(np.random.default_rng(seed), count)
-    return encode(history.questions, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
+    return encode(history.queries, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
 def excellent(questions: Sequence[PlanOnCluster]) -> Floats:

@@ -26,11 +26,11 @@ def test_what_did_not_end_well_says_how_long_it_ran_at_least(status: ExecutionSt
     nothing_left = make_execution(2, status=status, measurement=None)
     history = History.from_executions([make_execution(0), cut, nothing_left])
     assert len(history) == 1
-    [(asked, bound)] = history.cut_short
+    [(asked, bound)] = history.censored
     assert asked == PlanOnCluster(cut.plan, cut.cluster)
     assert bound == pytest.approx(np.log(1.5))
     with pytest.raises(InvalidHistoryError, match="finite"):
-        replace(history, cut_short=((history.questions[0], np.inf),))
+        replace(history, censored=((history.queries[0], np.inf),))
 
 
 def test_no_executions_are_a_history_too() -> None:
@@ -77,4 +77,4 @@ def test_what_no_rows_are_known_of_says_nothing_of_other_jobs() -> None:
     ]
     history = History.from_executions([make_execution(0), *unknown])
     assert history.workloads == (make_execution(0).workload,)
-    assert history.cut_short == ()
+    assert history.censored == ()

@@ -7,7 +7,7 @@ from fedperf_client.prediction import execution_table as module
 from fedperf_client.prediction.execution_table import (
     LEAST_OF_CELL,
     ExecutionTable,
-    encoded,
+    encode_executions,
     training_limit,
     training_sample,
 )
@@ -16,7 +16,9 @@ from tests.unit.client.prediction.worlds import executions_of_world
 
 
 def columns(count: int) -> ExecutionTable:
-    found = ExecutionTable.of(encoded(executions_of_world(1, 8, "own"), excellent))
+    found = ExecutionTable.from_columns(
+        encode_executions(executions_of_world(1, 8, "own"), excellent)
+    )
     return found.take(np.arange(count) % len(found))
 
 

@@ -20,6 +20,6 @@ def executions_of_world(seed: int, count: int, prefix: str) -> list[Execution]:
             finished_at=START,
         )
         for number, (question, workload, log_seconds) in enumerate(
-            zip(history.questions, history.workloads, history.log_seconds, strict=True)
+            zip(history.queries, history.workloads, history.log_seconds, strict=True)
         )
     ]

@@ -42,7 +42,7 @@ def home(*configurations: Floats, kinds: tuple[int, ...] | None = None) -> Repea
     counts = [len(each) for each in configurations]
     names = np.repeat(np.arange(len(configurations)), counts)
     of = np.zeros(len(configurations), np.int64) if kinds is None else np.array(kinds)
-    return Repeats.of(names, of[names], np.concatenate([np.zeros(0), *configurations]))
+    return Repeats.from_runs(names, of[names], np.concatenate([np.zeros(0), *configurations]))
 
 
 def interval_score(lower: float, upper: float, measured: float) -> float:

@@ -3,23 +3,20 @@ import math
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.intervals import (
-    USUAL_CORRELATION,
-    WIDENING,
-    Basis,
-    BoundedDistribution,
-    Distribution,
-    ErrorDistribution,
-    Estimate,
-    EvidenceSource,
-    StudentT,
-    estimate_error_correlation,
-)
+from fedperf_client.prediction.ensemble.ensemble import USUAL_CORRELATION, error_correlation
 from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
-from fedperf_client.prediction.prediction import InvalidPredictionError
+from fedperf_client.prediction.prediction import (
+    WIDENING,
+    Distribution,
+    ErrorDistribution,
+    Evidence,
+    EvidenceSource,
+    InvalidPredictionError,
+    Prediction,
+    StudentT,
+)
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -83,14 +80,14 @@ def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
         (join, Platform.DUCKDB, False),
     ):
         asked = question(kind=kind, platform=platform)
-        assert hull.support_fraction(asked) == known
+        assert hull.fraction(asked) == known
         assert hull.contains(asked) is known
 
 
 def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
     large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
     hull = hull_around([question(1e3), large])
-    shares = [hull.support_fraction(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
+    shares = [hull.fraction(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
     assert shares[:2] == [1, 1]
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[3] < 0.1
@@ -99,15 +96,15 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
 
 
 def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
-    assert hull_around([question(1e3)]).support_fraction(question(1e9)) == 1
+    assert hull_around([question(1e3)]).fraction(question(1e9)) == 1
 
 
 def test_a_source_says_nothing_of_the_work_behind_it() -> None:
     hull = hull_around([question(kind=OperatorKind.SORT)])
-    assert hull.support_fraction(question(kind=OperatorKind.JOIN)) == 0
+    assert hull.fraction(question(kind=OperatorKind.JOIN)) == 0
     [source, _] = question().plan.workflow.operators
     alone = Plan.on_one_platform(Workflow((source,)), Platform.DUCKDB)
-    assert hull.support_fraction(PlanOnCluster(alone, CLUSTER)) == 1
+    assert hull.fraction(PlanOnCluster(alone, CLUSTER)) == 1
 
 
 def test_without_executions_everything_extrapolates() -> None:
@@ -118,71 +115,69 @@ def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> 
     cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
     hull = hull_around([question(), cluster])
     shares = [
-        hull.support_fraction(question(cluster=ClusterConfig(1, cores, 2**33)))
+        hull.fraction(question(cluster=ClusterConfig(1, cores, 2**33)))
         for cores in (1, 2, 8, 16, 32, 64, 128)
     ]
     assert shares[:3] == [1, 1, 1]
     assert 0 < shares[4] < shares[3] < 1
     assert shares[5:] == pytest.approx([0, 0])
-    assert hull_around([question()]).support_fraction(cluster) == 0  # a join: never seen
+    assert hull_around([question()]).fraction(cluster) == 0  # a join: never seen
     far = question(cluster=cluster.cluster)
-    assert (
-        hull_around([question()]).support_fraction(far) == 1
-    )  # a question of scales, not of kinds
+    assert hull_around([question()]).fraction(far) == 1  # a question of scales, not of kinds
 
 
-def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Estimate:
-    return Estimate.around(center, spread, kind=QueryRegime.SEEN, level=level, inside=True)
+def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Prediction:
+    return Prediction(center, spread, level)
 
 
 def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
     rng = np.random.default_rng(5)
     for spread in (
         StudentT(0.3, 3.0),
-        ErrorDistribution.of(rng.standard_normal(12), np.arange(12)),
-        ErrorDistribution.of(rng.standard_normal(60) + 0.2, np.arange(60)),
-        BoundedDistribution(StudentT(0.3, 3.0), 0.5, 0.3, StudentT.within()),
+        ErrorDistribution.from_errors(rng.standard_normal(12), np.arange(12)),
+        ErrorDistribution.from_errors(rng.standard_normal(60) + 0.2, np.arange(60)),
+        around(StudentT(0.3, 3.0)).with_censored_runs(np.array([0.5]), np.zeros(0)).distribution,
     ):
         found = around(spread, center=2.0)
         step = 1 / 13 if isinstance(spread, ErrorDistribution) else 1e-9
         for seconds, chance in (
-            (found.prediction.lower_seconds, 0.05),
-            (found.prediction.median_seconds, 0.5),
+            (found.lower_seconds, 0.05),
+            (found.median_seconds, 0.5),
             (found.p90_seconds, 0.9),
-            (found.prediction.upper_seconds, 0.95),
+            (found.upper_seconds, 0.95),
         ):
-            assert found.chance_within(seconds) == pytest.approx(chance, abs=step + 1e-9)
+            assert found.probability_within(seconds) == pytest.approx(chance, abs=step + 1e-9)
 
 
 def test_outside_the_interval_is_wider_and_says_so() -> None:
     inside = around(StudentT(0.3, 3.0), center=1.0)
-    outside = inside.widened()
-    assert outside.prediction.extrapolating
-    assert not inside.prediction.extrapolating
-    ends = [math.log(each.prediction.upper_seconds) - 1 for each in (inside, outside)]
+    outside = inside.as_extrapolation()
+    assert outside.extrapolating
+    assert not inside.extrapolating
+    ends = [math.log(each.upper_seconds) - 1 for each in (inside, outside)]
     assert ends[1] == pytest.approx(WIDENING * ends[0])
-    assert outside.prediction.median_seconds == inside.prediction.median_seconds
-    assert outside.chance_within(5.0) < inside.chance_within(5.0)
-    assert outside.widened() is outside
+    assert outside.median_seconds == inside.median_seconds
+    assert outside.probability_within(5.0) < inside.probability_within(5.0)
+    assert outside.as_extrapolation() is outside
 
 
 def test_a_spread_without_end_still_gives_finite_seconds() -> None:
-    assert math.isfinite(around(StudentT(1e6, 3.0)).prediction.upper_seconds)
+    assert math.isfinite(around(StudentT(1e6, 3.0)).upper_seconds)
 
 
 def test_an_answer_of_no_run_time_is_refused() -> None:
     for nowhere in (math.nan, math.inf, -math.inf):
-        with pytest.raises(InvalidPredictionError, match="run time"):
+        with pytest.raises(InvalidPredictionError, match="finite"):
             around(StudentT(0.3, 3.0), center=nowhere)
 
 
 def test_a_deadline_that_is_none_is_refused() -> None:
     for deadline in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InvalidPredictionError, match="deadline"):
-            around(StudentT(0.3, 3.0)).chance_within(deadline)
+            around(StudentT(0.3, 3.0)).probability_within(deadline)
 
 
-@pytest.mark.parametrize(("rests_on", "runs", "words"), [
+@pytest.mark.parametrize(("source", "runs", "text"), [
     (EvidenceSource.OWN_RUNS, 1, "1 own run of it"),
     (EvidenceSource.OWN_RUNS, 4, "4 own runs of it"),
     (EvidenceSource.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
@@ -190,8 +185,8 @@ def test_a_deadline_that_is_none_is_refused() -> None:
     (EvidenceSource.OWN_JOBS, 0, "own jobs of its kind"),
     (EvidenceSource.START, 0, "the start that ships"),
 ])  # fmt: skip
-def test_an_answer_says_what_it_rests_on(rests_on: EvidenceSource, runs: int, words: str) -> None:
-    assert Basis(rests_on, runs).words == words
+def test_an_answer_says_what_it_rests_on(source: EvidenceSource, runs: int, text: str) -> None:
+    assert Evidence(source, runs).text == text
 
 
 def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common() -> None:
@@ -200,28 +195,28 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
     of_job, own = rng.standard_normal(300)[jobs], rng.standard_normal(900)
     plans = np.arange(900)
     assert (
-        estimate_error_correlation(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        error_correlation(np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
         == USUAL_CORRELATION
     )
     assert (
-        estimate_error_correlation(own[:300], plans[:300], plans[:300]) == USUAL_CORRELATION
+        error_correlation(own[:300], plans[:300], plans[:300]) == USUAL_CORRELATION
     )  # each job in one way
     assert (
-        estimate_error_correlation(np.zeros(len(own)), jobs, plans) == USUAL_CORRELATION
+        error_correlation(np.zeros(len(own)), jobs, plans) == USUAL_CORRELATION
     )  # no error tells nothing
-    assert estimate_error_correlation(own, jobs, plans) < 0.1
-    assert estimate_error_correlation(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
+    assert error_correlation(own, jobs, plans) < 0.1
+    assert error_correlation(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
     repeated = np.repeat(own, 4)  # repeats are no other plans
-    as_often = estimate_error_correlation(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
-    assert as_often == pytest.approx(estimate_error_correlation(own, jobs, plans))
+    as_often = error_correlation(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
+    assert as_often == pytest.approx(error_correlation(own, jobs, plans))
 
 
 def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
-    basis, whole = Basis(error_correlation=0.5), StudentT.within(5.0)
-    assert basis.sharing(0.0, whole).error_correlation == pytest.approx(0.5)
+    basis, whole = Evidence(error_correlation=0.5), StudentT.within(5.0)
+    assert basis.with_common_error(0.0, whole).error_correlation == pytest.approx(0.5)
     # Of 25 parts 16 are common, and of the other 9 a half.
-    assert basis.sharing(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
-    assert basis.sharing(5.0, whole).error_correlation < 1
+    assert basis.with_common_error(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
+    assert basis.with_common_error(5.0, whole).error_correlation < 1
 
 
 @pytest.mark.slow
@@ -248,7 +243,11 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: i
 def test_the_level_asked_for_is_the_level_given() -> None:
     history = draw_history(np.random.default_rng(0), 30)
     asked = draw_questions(np.random.default_rng(1), 1)
-    [wide] = fit_personalized_ensemble(history, {}, [LogRidge()], level=0.95).predict(asked)
-    [narrow] = fit_personalized_ensemble(history, {}, [LogRidge()], level=0.5).predict(asked)
-    assert (wide.level, narrow.level) == (0.95, 0.5)
+    [wide] = fit_personalized_ensemble(history, {}, [LogRidge()], confidence_level=0.95).predict(
+        asked
+    )
+    [narrow] = fit_personalized_ensemble(history, {}, [LogRidge()], confidence_level=0.5).predict(
+        asked
+    )
+    assert (wide.confidence_level, narrow.confidence_level) == (0.95, 0.5)
     assert wide.upper_seconds / wide.lower_seconds > narrow.upper_seconds / narrow.lower_seconds

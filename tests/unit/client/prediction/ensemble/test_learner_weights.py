@@ -123,9 +123,9 @@ def test_weights_and_errors_explain_the_mix() -> None:
     predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
     assert sum(predictor.weights.values()) == pytest.approx(1.0)
     assert min(predictor.weights.values()) >= 0.0
-    best = min(predictor.errors, key=lambda name: predictor.errors[name])
+    best = min(predictor.members, key=lambda each: each.error).name
     assert predictor.weights[best] == max(predictor.weights.values())
-    assert predictor.outcome().errors.shape == (40,)
+    assert predictor.weights_for().errors.shape == (40,)
 
 
 def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:
@@ -186,14 +186,15 @@ def test_a_workload_more_moves_no_other_to_another_fold() -> None:
 @pytest.mark.slow
 def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
-    assert local(history).errors["local ridge"] > 0.2
+    errors = {each.name: each.error for each in local(history).members}
+    assert errors["local ridge"] > 0.2
 
 
 def test_one_workload_alone_is_split_into_its_executions() -> None:
     history = draw_history(np.random.default_rng(3), 1, executions=12)
     predictor = joined(history, garbage(1))
-    assert predictor.outcome().folds == 12
-    answer = predictor.predict_log(history.questions[:1])
+    assert predictor.weights_for().folds == 12
+    answer = predictor.predict_log(history.queries[:1])
     assert abs(answer[0] - np.median(history.log_seconds)) < 0.2
 
 

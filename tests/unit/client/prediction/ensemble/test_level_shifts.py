@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
-from fedperf_client.prediction.ensemble.predictor import candidates_of, fit_personalized_ensemble
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, fit_personalized_ensemble
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
@@ -28,7 +28,7 @@ def test_predictions_recover_from_a_drift_sooner_than_without(seed: int) -> None
     soon, late = history(250, seed=seed), history(500, seed=seed)
     always = error_of(fit_personalized_ensemble(history(250, seed=seed, since=0), STARTS, QUICK))
     recovered = error_of(fit_personalized_ensemble(soon, STARTS, QUICK))
-    assert np.count_nonzero(on_duckdb(soon.questions[BEFORE:])) < 100
+    assert np.count_nonzero(on_duckdb(soon.queries[BEFORE:])) < 100
     assert recovered <= always + 0.05
     for lagging in (without(soon), without(late)):
         assert recovered <= error_of(fit_personalized_ensemble(lagging, STARTS, QUICK))
@@ -37,25 +37,25 @@ def test_predictions_recover_from_a_drift_sooner_than_without(seed: int) -> None
 def test_without_drift_nothing_changes() -> None:
     calm = history(250, shift=0.0)
     own, same = (fit_personalized_ensemble(each, STARTS, QUICK) for each in (calm, without(calm)))
-    assert own.candidates.facts.drifts == ()
+    assert own.pool.summary.drifts == ()
     np.testing.assert_array_equal(own.predict_log(asked()), same.predict_log(asked()))
     assert own.weights == same.weights
 
 
 def test_other_platforms_are_left_as_they_are() -> None:
     known = history(250)
-    current = candidates_of(known, STARTS, QUICK).known.log_seconds
+    current = LearnerPool.from_history(known, STARTS, QUICK).training.log_seconds
     moved = current != known.log_seconds
     assert 50 < np.count_nonzero(moved) < BEFORE
-    assert on_duckdb(tuple(np.array(known.questions, object)[moved])).all()
+    assert on_duckdb(tuple(np.array(known.queries, object)[moved])).all()
     np.testing.assert_allclose((current - known.log_seconds)[moved], SHIFT, atol=0.1)
 
 
 def test_intervals_cover_what_is_measured_today() -> None:
     known = history(250)
     own = fit_personalized_ensemble(known, STARTS, QUICK)
-    recent = [row for row in range(BEFORE + 100, len(known)) if on_duckdb(known.questions)[row]]
-    answers = own.predict([known.questions[row] for row in recent])
+    recent = [row for row in range(BEFORE + 100, len(known)) if on_duckdb(known.queries)[row]]
+    answers = own.predict([known.queries[row] for row in recent])
     seconds = np.exp(known.log_seconds[recent])
     inside = [each.covers(measured) for each, measured in zip(answers, seconds, strict=True)]
     assert np.mean(inside) >= 0.8
@@ -65,29 +65,34 @@ def test_drift_is_read_off_the_public_start_whatever_was_fetched() -> None:
     """A model of others that was fetched since, better or worse, raises no alarm."""
     known = history(250)
     fetched = {**STARTS, "shared": true_log_seconds, "reference": lambda q: np.zeros(len(q))}
-    drifts = candidates_of(known, STARTS, QUICK).facts.drifts
+    drifts = LearnerPool.from_history(known, STARTS, QUICK).summary.drifts
     assert drifts
-    assert candidates_of(known, fetched, QUICK).facts.drifts == drifts
+    assert LearnerPool.from_history(known, fetched, QUICK).summary.drifts == drifts
 
 
 def test_jobs_that_recur_show_it_whatever_the_start_knows() -> None:
     known = history(250)
-    [drift] = candidates_of(known, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).facts.drifts
+    [drift] = LearnerPool.from_history(
+        known, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK
+    ).summary.drifts
     assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
 
 
 def test_jobs_that_run_once_show_it_by_what_the_start_knows() -> None:
     known = history(250)
     once = replace(known, workloads=tuple(map(str, range(len(known)))))
-    [drift] = candidates_of(once, STARTS, QUICK).facts.drifts
+    [drift] = LearnerPool.from_history(once, STARTS, QUICK).summary.drifts
     assert drift.log_shift == pytest.approx(SHIFT, abs=0.1)
-    assert candidates_of(once, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).facts.drifts == ()
+    assert (
+        LearnerPool.from_history(once, {PUBLIC: lambda q: np.zeros(len(q))}, QUICK).summary.drifts
+        == ()
+    )
 
 
 def test_without_moments_or_without_the_public_start_there_is_no_drift() -> None:
     known = history(250)
-    assert candidates_of(without(known), STARTS, QUICK).facts.drifts == ()
-    assert candidates_of(known, {}, local_learners()).facts.drifts == ()
+    assert LearnerPool.from_history(without(known), STARTS, QUICK).summary.drifts == ()
+    assert LearnerPool.from_history(known, {}, local_learners()).summary.drifts == ()
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
-from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
-from fedperf_client.prediction.ensemble.predictor import Candidates, candidates_of
-from fedperf_client.prediction.execution_table import ExecutionTable, encoded
+from fedperf_client.prediction.ensemble.predictor import LearnerPool
+from fedperf_client.prediction.ensemble.training_data import TrainingData
+from fedperf_client.prediction.execution_table import ExecutionTable, encode_executions
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
@@ -25,54 +25,56 @@ OWN = [
 ]
 
 
-def of_columns(executions: list[Execution]) -> LocalTrainingData:
-    return LocalTrainingData.of(ExecutionTable.of(encoded(executions, excellent)))
+def of_columns(executions: list[Execution]) -> TrainingData:
+    return TrainingData.from_table(
+        ExecutionTable.from_columns(encode_executions(executions, excellent))
+    )
 
 
-def of_history(executions: list[Execution]) -> Candidates:
+def of_history(executions: list[Execution]) -> LearnerPool:
     history = History.from_executions(executions)
-    return candidates_of(history, {PUBLIC: excellent}, public_learners())
+    return LearnerPool.from_history(history, {PUBLIC: excellent}, public_learners())
 
 
 def test_what_is_known_of_columns_is_what_is_known_of_the_executions() -> None:
     home, same = of_columns(OWN), of_history(OWN)
-    known = home.known(same.known.samples.features, {PUBLIC: home.learnt.start})
-    np.testing.assert_array_equal(known.log_seconds, same.known.log_seconds)
-    np.testing.assert_array_equal(known.groups, same.known.groups)
-    np.testing.assert_array_equal(known.samples.cells, same.known.samples.cells)
-    np.testing.assert_array_equal(known.samples.starts[PUBLIC], same.known.samples.starts[PUBLIC])
-    np.testing.assert_array_equal(known.places.size, same.known.places.size)
-    np.testing.assert_array_equal(known.places.scale, same.known.places.scale)
+    known = home.with_features(same.training.samples.features, {PUBLIC: home.table.start})
+    np.testing.assert_array_equal(known.log_seconds, same.training.log_seconds)
+    np.testing.assert_array_equal(known.groups, same.training.groups)
+    np.testing.assert_array_equal(known.samples.cells, same.training.samples.cells)
     np.testing.assert_array_equal(
-        home.facts.cut_short.configurations, same.facts.cut_short.configurations
+        known.samples.starts[PUBLIC], same.training.samples.starts[PUBLIC]
     )
-    assert home.facts.drifts == same.facts.drifts
+    np.testing.assert_array_equal(known.places.size, same.training.places.size)
+    np.testing.assert_array_equal(known.places.scale, same.training.places.scale)
+    np.testing.assert_array_equal(
+        home.summary.censored.configurations, same.summary.censored.configurations
+    )
+    assert home.summary.drifts == same.summary.drifts
 
 
 def test_runs_of_a_configuration_are_found_among_all() -> None:
     home, same = of_columns(OWN), of_history(OWN)
-    numbers = same.known.samples.configurations()
+    numbers = same.training.samples.configurations()
     assert max(Counter(numbers.tolist()).values()) == 2
     for number in numbers.tolist():
         np.testing.assert_array_equal(
-            home.facts.repeats.runs_of(number), same.facts.repeats.runs_of(number)
+            home.summary.repeats.runs_of(number), same.summary.repeats.runs_of(number)
         )
-        assert home.facts.repeats.belief(number) == same.facts.repeats.belief(number)
+        assert home.summary.repeats.posterior(number) == same.summary.repeats.posterior(number)
 
 
 def test_the_hull_is_that_of_the_executions() -> None:
-    home, same = of_columns(OWN).facts.hull, of_history(OWN).hull
-    assert home.lowest == pytest.approx(same.lowest)
-    assert home.highest == pytest.approx(same.highest)
-    assert home.pairs.keys() == same.pairs.keys()
-    for pair, ends in home.pairs.items():
-        for own, other in zip(ends, same.pairs[pair], strict=True):
+    home, same = of_columns(OWN).summary.support, of_history(OWN).support
+    assert home.ranges.keys() == same.ranges.keys()
+    for pair, ends in home.ranges.items():
+        for own, other in zip(ends, same.ranges[pair], strict=True):
             assert own == pytest.approx(other)
 
 
 def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
     ended = [each for each in OWN if each.is_ok]
-    clusters = of_columns(OWN).facts.clusters
+    clusters = of_columns(OWN).summary.clusters
     for platform in {one for each in ended for one in each.plan.platforms}:
         counts = Counter(each.cluster for each in ended if platform in each.plan.platforms)
         assert clusters[platform] == tuple(each for each, _ in counts.most_common())
@@ -82,5 +84,5 @@ def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
 
 def test_without_executions_there_is_nothing() -> None:
     home = of_columns([])
-    assert len(home.learnt) == 0
-    assert (home.facts.hull.pairs, home.facts.clusters) == ({}, {})
+    assert len(home.table) == 0
+    assert (home.summary.support.ranges, home.summary.clusters) == ({}, {})

@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.intervals import (
-    Distribution,
-    StudentT,
-    with_lower_bound,
-)
 from fedperf_client.prediction.ensemble.repeats import Repeats
+from fedperf_client.prediction.prediction import Distribution, Prediction, StudentT
 
 BASE = StudentT(0.3, 5.0)
 NOTHING = np.zeros(0)
@@ -18,8 +14,9 @@ def heeded(
     *cut: float, ended: np.ndarray = NOTHING, median: float = 0.0, of: int = 1
 ) -> Distribution:
     ones = np.ones(len(cut), np.int64)
-    bounds = Repeats.of(ones, np.zeros_like(ones), np.array(cut, np.float64))
-    return with_lower_bound(median, BASE, cut=bounds.runs_of(of), ended=ended)
+    bounds = Repeats.from_runs(ones, np.zeros_like(ones), np.array(cut, np.float64))
+    found = Prediction(median, BASE).with_censored_runs(bounds.runs_of(of), ended)
+    return found.distribution
 
 
 def test_without_cut_runs_or_for_another_configuration_nothing_changes() -> None:

@@ -6,13 +6,12 @@ import pytest
 from fedperf_client.prediction.ensemble.weighting import (
     MOST_LEVELS,
     Fold,
-    QueryRegime,
     ScaleAndSize,
-    asks,
-    closest_scheme,
+    closest_split,
     holdout_splits,
+    query_regimes,
 )
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.jobs import places, samples
 
@@ -28,7 +27,7 @@ def at(nodes: float, megabytes: float) -> ScaleAndSize:
 def matching_folds(
     known: ScaleAndSize, asked: ScaleAndSize, kind: QueryRegime, features: Floats
 ) -> list[Fold]:
-    way = closest_scheme(holdout_splits(known, kind, features), known, asked)
+    way = closest_split(holdout_splits(known, kind, features), known, asked)
     return [] if way is None else list(way.folds)
 
 
@@ -37,7 +36,7 @@ def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> 
     features = KNOWN.features if rows is None else rows
     values = SCALE if "scale" in kind.value else SIZE
     folds = matching_folds(PLACES, asked, kind, features)
-    return [sorted(set(np.exp(values[fold.held]).round().tolist())) for fold in folds]
+    return [sorted(set(np.exp(values[fold.held_out]).round().tolist())) for fold in folds]
 
 
 @pytest.mark.parametrize(
@@ -57,12 +56,12 @@ def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> 
 def test_a_question_is_told_by_where_it_lies(
     nodes: float, megabytes: float, expected: QueryRegime
 ) -> None:
-    assert asks(PLACES, at(nodes, megabytes)) == [expected]
+    assert query_regimes(PLACES, at(nodes, megabytes)) == [expected]
 
 
 def test_everything_lies_beyond_what_nobody_knows() -> None:
     nothing = ScaleAndSize(np.zeros(0), np.zeros(0))
-    assert asks(nothing, at(4, 2000)) == [QueryRegime.BEYOND_SCALES]
+    assert query_regimes(nothing, at(4, 2000)) == [QueryRegime.BEYOND_SCALES]
     assert matching_folds(nothing, at(4, 1), QueryRegime.BEYOND_SCALES, np.zeros((0, 5))) == []
 
 
@@ -84,16 +83,16 @@ def test_nobody_is_asked_about_a_column_that_he_has_not_seen_vary() -> None:
     half = only_largest.copy()
     half[::2, -1] = 0.0
     [fold] = matching_folds(PLACES, at(4, 5000), QueryRegime.BEYOND_SIZES, half)
-    assert len(fold.held) == 6
-    assert not half[fold.held, -1].any()
+    assert len(fold.held_out) == 6
+    assert not half[fold.held_out, -1].any()
 
 
 @pytest.mark.parametrize("kind", list(QueryRegime))
 def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: QueryRegime) -> None:
     for fold in matching_folds(PLACES, at(14, 9000), kind, KNOWN.features):
         values = SCALE if "scale" in kind.value else SIZE
-        assert not set(values[fold.held].tolist()) & set(values[fold.kept].tolist())
-        assert len(np.intersect1d(fold.kept, fold.held)) == 0
+        assert not set(values[fold.held_out].tolist()) & set(values[fold.training].tolist())
+        assert len(np.intersect1d(fold.training, fold.held_out)) == 0
 
 
 def test_with_two_levels_nothing_can_be_mimicked() -> None:
@@ -109,7 +108,7 @@ def test_sizes_that_are_all_different_are_put_together() -> None:
 
 
 def test_places_that_are_none_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="shapes"):
+    with pytest.raises(InvalidInputError, match="length"):
         ScaleAndSize(np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidInputError, match="finite"):
         ScaleAndSize(np.zeros(1), np.array([np.nan]))

@@ -269,7 +269,7 @@ def test_a_plan_that_names_no_resources_has_those_of_its_own_platform(tmp_path: 
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add([spark_query(number) for number in range(3)])
         kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
-    kept.keep(write_private)
+    kept.save(write_private)
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         again = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
     for each in (kept, again):

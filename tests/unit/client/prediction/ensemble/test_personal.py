@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedperf_client.prediction.ensemble import predictor as personal_module
-from fedperf_client.prediction.ensemble.ensemble import Reliability, mix_only
-from fedperf_client.prediction.ensemble.intervals import Basis, EvidenceSource
+from fedperf_client.prediction.ensemble.ensemble import Reliability
 from fedperf_client.prediction.ensemble.learner_catalogue import (
     joined_learners,
     local_learners,
@@ -19,15 +18,20 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
 )
 from fedperf_client.prediction.ensemble.predictor import (
     HELD_TOGETHER,
-    INSIDE,
+    LearnerPool,
     PersonalizedEnsemble,
-    candidates_of,
     fit_personalized_ensemble,
-    key_of,
 )
-from fedperf_client.prediction.ensemble.weighting import QueryRegime, ScaleAndSize
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
-from fedperf_client.prediction.prediction import Floats, PredictLog
+from fedperf_client.prediction.prediction import (
+    Evidence,
+    EvidenceSource,
+    Floats,
+    Prediction,
+    PredictLog,
+    QueryRegime,
+)
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_shared.errors import StorageError
@@ -46,6 +50,10 @@ from tests.unit.client.prediction.synthetic import (
 )
 
 HISTORY = draw_history(np.random.default_rng(0), 360)
+
+
+def figures(each: Prediction) -> tuple[float, ...]:
+    return each.lower_seconds, each.median_seconds, each.upper_seconds, each.deviation
 
 
 def on_cores(question: PlanOnCluster, cores: int) -> PlanOnCluster:
@@ -82,23 +90,23 @@ def test_a_question_is_weighed_by_folds_of_its_kind_when_it_is_asked(
     cores: int, rows: float | None, kind: QueryRegime
 ) -> None:
     own = predictor()
-    assert own.outcomes == {}
-    asked = on_cores(HISTORY.questions[0], cores)
-    [estimate] = own.estimate([asked if rows is None else of_rows(asked, rows)])
-    assert estimate.kind is kind
-    weighed = {found for mix in own.mixes().values() for found, _ in mix.outcomes}
+    assert own.weights_by_split == {}
+    asked = on_cores(HISTORY.queries[0], cores)
+    [estimate] = own.predict([asked if rows is None else of_rows(asked, rows)])
+    assert estimate.regime is kind
+    weighed = {found for mix in own.with_parts().values() for found, _ in mix.weights_by_split}
     assert weighed == {QueryRegime.SEEN, kind}
-    assert estimate.prediction.extrapolating is kind.is_beyond
+    assert estimate.extrapolating is kind.is_beyond
 
 
 def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has_a_margin() -> None:
     own = asked_before()
-    largest = max(HISTORY.questions, key=lambda each: each.plan.workflow.source_rows)
+    largest = max(HISTORY.queries, key=lambda each: each.plan.workflow.source_rows)
     for factor, kind in ((1.0, QueryRegime.SEEN), (1.5, QueryRegime.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
-        [estimate] = own.estimate([asked])
-        assert own.candidates.hull.contains(asked)
-        assert (estimate.kind, estimate.prediction.extrapolating) == (kind, kind.is_beyond)
+        [estimate] = own.predict([asked])
+        assert own.pool.support.contains(asked)
+        assert (estimate.regime, estimate.extrapolating) == (kind, kind.is_beyond)
 
 
 def test_an_answer_does_not_depend_on_what_else_is_asked() -> None:
@@ -122,14 +130,14 @@ def test_who_asks_again_gets_the_same_bits_and_no_model_is_asked_again() -> None
     own, other = (
         fit_personalized_ensemble(some, {PUBLIC: start}, public_learners()) for _ in range(2)
     )
-    of_one, of_all = own.estimate(asked[:1]), own.estimate(asked)
+    of_one, of_all = own.predict(asked[:1]), own.predict(asked)
     heard.clear()
     same = [PlanOnCluster(each.plan, each.cluster) for each in asked]  # nothing computed yet
-    assert [own.estimate(same[:1]), own.estimate(same)] == [of_one, of_all]
+    assert [own.predict(same[:1]), own.predict(same)] == [of_one, of_all]
     assert heard == []
-    for first, anew in zip(of_all, other.estimate(asked), strict=True):
-        assert (first.prediction, first.basis) == (anew.prediction, anew.basis)
-        assert (first.p90_seconds, first.deviation) == (anew.p90_seconds, anew.deviation)
+    for first, anew in zip(of_all, other.predict(asked), strict=True):
+        assert first.evidence == anew.evidence
+        assert figures(first) == figures(anew)
     assert sum(heard) == len(asked)  # engine by engine
 
 
@@ -137,13 +145,13 @@ def test_what_is_held_for_later_has_an_end(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(personal_module, "MOST_HELD", 2)
     own = predictor(HISTORY.take(np.arange(25)))
     asked = draw_questions(np.random.default_rng(1), 5)
-    first = [own.estimate([each])[0].prediction for each in asked]
-    assert len(own._answers) == 3  # and the newest
-    assert all(len(mix._reliabilities) <= 4 for mix in own.mixes().values())
-    assert [own.estimate([each])[0].prediction for each in asked] == first
+    first = [figures(own.predict([each])[0]) for each in asked]
+    assert len(own._predictions) == 2
+    assert all(len(mix._reliabilities) <= 2 for mix in own.with_parts().values())
+    assert [figures(own.predict([each])[0]) for each in asked] == first
     many = [on_cores(asked[0], each) for each in range(1, HELD_TOGETHER + 2)]
-    own.estimate(many)
-    assert tuple(many) not in own._answers
+    own.predict(many)
+    assert tuple(many) not in own._predictions
 
 
 def test_what_is_asked_together_is_weighed_once_however_little_is_held(
@@ -151,67 +159,71 @@ def test_what_is_asked_together_is_weighed_once_however_little_is_held(
 ) -> None:
     weighed: list[int] = []
 
+    of_ensemble = Reliability.of_ensemble
+
     def counted(errors: Floats, groups: NDArray[np.int64]) -> Reliability:
         weighed.append(len(errors))
-        return mix_only(errors, groups)
+        return of_ensemble(errors, groups)
 
-    monkeypatch.setattr(personal_module, "MOST_HELD", 1)
-    monkeypatch.setattr(personal_module, "mix_only", counted)
+    monkeypatch.setattr(personal_module, "HELD_TOGETHER", 1)
+    monkeypatch.setattr(Reliability, "of_ensemble", counted)
     own = predictor(HISTORY.take(np.arange(25)))
-    own.estimate(draw_questions(np.random.default_rng(1), 8))
-    assert len(weighed) == sum(len(mix._reliabilities) for mix in own.mixes().values()) > 1
+    own.predict(draw_questions(np.random.default_rng(1), 8))
+    assert len(weighed) == sum(len(mix._reliabilities) for mix in own.with_parts().values()) > 1
 
 
 def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats() -> None:
     history = draw_history(np.random.default_rng(2), 60, executions=3)
-    candidates = candidates_of(history, {}, [LogRidge()])
-    groups = candidates.known.groups
-    inside = candidates.weigh(None)
+    candidates = LearnerPool.from_history(history, {}, [LogRidge()])
+    groups = candidates.training.groups
+    inside = candidates.cross_validate(candidates.workload_split)
     for fold in range(inside.folds.max() + 1):
         held, rest = (
             groups[inside.rows[inside.folds == fold]],
             groups[inside.rows[inside.folds != fold]],
         )
         assert not set(held.tolist()) & set(rest.tolist())
-    configurations = np.array([hash(each) for each in history.questions])
-    asked = ScaleAndSize.of([on_cores(history.questions[0], 64), on_cores(history.questions[0], 3)])
-    ways = [way for _, way in candidates.ways_of(asked) if way is not None]
-    assert ways
-    for way in ways:
-        for each in way.folds:
-            held, kept = configurations[each.held], configurations[each.kept]
+    configurations = np.array([hash(each) for each in history.queries])
+    splits = [
+        candidates.split_for(
+            regime, ScaleAndSize.from_queries([on_cores(history.queries[0], cores)])
+        )
+        for regime, cores in ((QueryRegime.BEYOND_SCALES, 64), (QueryRegime.BETWEEN_SCALES, 3))
+    ]
+    assert any(split is not candidates.workload_split for split in splits)
+    for split in splits:
+        for each in split.folds:
+            held, kept = configurations[each.held_out], configurations[each.training]
             assert not set(held.tolist()) & set(kept.tolist())
 
 
 def test_one_workload_alone_is_split_into_configurations_not_into_repeats() -> None:
     questions = tuple(
-        on_cores(HISTORY.questions[0], cores) for cores in (1, 2, 4, 8) for _ in range(5)
+        on_cores(HISTORY.queries[0], cores) for cores in (1, 2, 4, 8) for _ in range(5)
     )
     history = History(questions, ("w",) * 20, np.arange(20) / 20)
-    assert candidates_of(history, {}, [LogRidge(fewest=2)]).weigh(None).folds.max() + 1 == 4
+    pool = LearnerPool.from_history(history, {}, [LogRidge(fewest=2)])
+    assert len(pool.workload_split.folds) == 4
 
 
 def test_intervals_outside_are_wider_and_upper_ends_are_ordered() -> None:
     own = asked_before()
-    inside, beyond = own.estimate([on_cores(HISTORY.questions[0], each) for each in (4, 64)])
-    widths = [
-        np.log(each.prediction.upper_seconds / each.prediction.median_seconds)
-        for each in (inside, beyond)
-    ]
+    inside, beyond = own.predict([on_cores(HISTORY.queries[0], each) for each in (4, 64)])
+    widths = [np.log(each.upper_seconds / each.median_seconds) for each in (inside, beyond)]
     assert widths[1] >= 2 * widths[0]
     for each in (inside, beyond):
-        assert each.prediction.median_seconds <= each.p90_seconds <= each.prediction.upper_seconds
+        assert each.median_seconds <= each.p90_seconds <= each.upper_seconds
 
 
 def test_the_chance_to_keep_a_deadline_grows_with_it_and_agrees_with_p90() -> None:
-    [estimate] = asked_before().estimate(HISTORY.questions[:1])
-    median = estimate.prediction.median_seconds
-    chances = [estimate.chance_within(median * factor) for factor in (0.01, 0.5, 1, 2, 100)]
+    [estimate] = asked_before().predict(HISTORY.queries[:1])
+    median = estimate.median_seconds
+    chances = [estimate.probability_within(median * factor) for factor in (0.01, 0.5, 1, 2, 100)]
     assert chances == sorted(chances)
     assert 0 < chances[0] < 0.05
     assert 0.3 < chances[2] < 0.7
     assert 0.95 < chances[-1] < 1
-    assert estimate.chance_within(1.0001 * estimate.p90_seconds) >= 0.9
+    assert estimate.probability_within(1.0001 * estimate.p90_seconds) >= 0.9
 
 
 @pytest.mark.parametrize("executions", [0, 3, 12])
@@ -220,11 +232,11 @@ def test_with_few_executions_chances_are_a_guess_that_agrees_with_the_interval(
 ) -> None:
     starts = {REFERENCE: excellent, SHARED: excellent, PUBLIC: excellent}
     history = draw_history(np.random.default_rng(3), executions)
-    [estimate] = fit_personalized_ensemble(history, starts, joined_learners()).estimate(
-        HISTORY.questions[:1]
+    [estimate] = fit_personalized_ensemble(history, starts, joined_learners()).predict(
+        HISTORY.queries[:1]
     )
-    assert estimate.chance_within(estimate.prediction.median_seconds) == pytest.approx(0.5, abs=0.3)
-    assert estimate.chance_within(estimate.p90_seconds * 1.001) >= 0.9
+    assert estimate.probability_within(estimate.median_seconds) == pytest.approx(0.5, abs=0.3)
+    assert estimate.probability_within(estimate.p90_seconds * 1.001) >= 0.9
 
 
 @pytest.mark.statistical
@@ -237,8 +249,8 @@ def test_nine_of_ten_new_workloads_stay_below_p90() -> None:
         seconds = np.exp(true_log_seconds(asked) + 0.1 * rng.standard_normal(100))
         below += [
             measured <= each.p90_seconds
-            for each, measured in zip(own.estimate(asked), seconds, strict=True)
-            if not each.prediction.extrapolating
+            for each, measured in zip(own.predict(asked), seconds, strict=True)
+            if not each.extrapolating
         ]
     assert 0.87 < np.mean(below) < 0.95
 
@@ -267,25 +279,24 @@ def test_a_garbage_shared_model_costs_little_outside_of_what_was_seen() -> None:
 
 def test_too_few_workloads_are_not_believed_to_mimic_a_question() -> None:
     few = draw_history(np.random.default_rng(4), 25)
-    candidates = candidates_of(few, {}, [LogRidge()])
-    asked = ScaleAndSize.of([on_cores(few.questions[0], 64)])
-    [(kind, way)] = candidates.ways_of(asked)
-    assert kind is QueryRegime.BEYOND_SCALES
-    assert key_of(way) == INSIDE
+    candidates = LearnerPool.from_history(few, {}, [LogRidge()])
+    asked = ScaleAndSize.from_queries([on_cores(few.queries[0], 64)])
+    split = candidates.split_for(QueryRegime.BEYOND_SCALES, asked)
+    assert split is candidates.workload_split
 
 
 def test_a_question_deeper_in_a_gap_than_any_that_folds_held_out_is_not_spoken_for() -> None:
     questions = [
         of_rows(each, rows)
         for rows in (1e3, 2e3, 4e3, 8e3, 1.6e4, 1e7, 2e7, 4e7)
-        for each in HISTORY.questions[:10]
+        for each in HISTORY.queries[:10]
     ]
     names = tuple(str(number) for number in range(80))
     history = History(tuple(questions), names, true_log_seconds(questions))
     own = fit_personalized_ensemble(history, {}, [LogRidge()])
-    near, deep = own.estimate([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
-    assert (near.kind, near.prediction.extrapolating) == (QueryRegime.SEEN, False)
-    assert (deep.kind, deep.prediction.extrapolating) == (QueryRegime.BETWEEN_SIZES, True)
+    near, deep = own.predict([of_rows(questions[0], rows) for rows in (2e3, 4e5)])
+    assert (near.regime, near.extrapolating) == (QueryRegime.SEEN, False)
+    assert (deep.regime, deep.extrapolating) == (QueryRegime.BETWEEN_SIZES, True)
 
 
 def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
@@ -293,15 +304,15 @@ def test_a_home_that_cannot_be_written_is_a_clear_error() -> None:
         raise OSError(28, "No space left on device")
 
     own = asked_before()
-    own.outcome()
+    own.weights_for()
     with pytest.raises(StorageError, match="No space left"):
-        CachedPredictor(own, Path("predictor"), {}, 0).keep(full)
+        CachedPredictor(own, Path("predictor"), {}, 0).save(full)
 
 
 def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int = 0) -> History:
     """One job, run so often in one way."""
     noise = spread * np.random.default_rng(seed).standard_normal(times)
-    return History(HISTORY.questions[:1] * times, ("job",) * times, level + noise)
+    return History(HISTORY.queries[:1] * times, ("job",) * times, level + noise)
 
 
 @pytest.mark.parametrize(
@@ -310,44 +321,42 @@ def repeated(times: int, *, level: float = 5.0, spread: float = 0.03, seed: int 
 def test_what_ran_before_exactly_so_is_answered_by_its_own_times(times: int) -> None:
     starts = {PUBLIC: excellent}
     alone = fit_personalized_ensemble(repeated(times), starts, public_learners())
-    others = HISTORY.questions[20:], HISTORY.workloads[20:], HISTORY.log_seconds[20:]
+    others = HISTORY.queries[20:], HISTORY.workloads[20:], HISTORY.log_seconds[20:]
     own = repeated(times)
     beside = History(
-        own.questions + others[0],
+        own.queries + others[0],
         own.workloads + others[1],
         np.concatenate([own.log_seconds, others[2]]),
     )
     for found in (alone, fit_personalized_ensemble(beside, starts, public_learners())):
-        [estimate] = found.estimate(HISTORY.questions[:1])
-        assert estimate.basis == Basis(EvidenceSource.OWN_RUNS, times)
-        assert np.log(estimate.prediction.median_seconds) == pytest.approx(5.0, abs=0.1)
-        assert not estimate.prediction.extrapolating
-        assert estimate.prediction.covers(np.exp(5.0))
-    assert np.isclose(
-        found.predict_log(HISTORY.questions[:1])[0], np.log(estimate.prediction.median_seconds)
-    )
+        [estimate] = found.predict(HISTORY.queries[:1])
+        assert estimate.evidence == Evidence(EvidenceSource.OWN_RUNS, times)
+        assert np.log(estimate.median_seconds) == pytest.approx(5.0, abs=0.1)
+        assert not estimate.extrapolating
+        assert estimate.covers(np.exp(5.0))
+    assert np.isclose(found.predict_log(HISTORY.queries[:1])[0], np.log(estimate.median_seconds))
 
 
 def test_one_run_speaks_for_other_resources_as_the_start_says_that_they_differ() -> None:
-    asked = [on_cores(HISTORY.questions[0], cores) for cores in (8, 16, 64)]
+    asked = [on_cores(HISTORY.queries[0], cores) for cores in (8, 16, 64)]
     [ran, *others] = asked
     by_start = excellent(asked)
     found = fit_personalized_ensemble(
         History((ran,), ("job",), np.array([by_start[0] + 3.0])),
         {PUBLIC: excellent},
         public_learners(),
-    ).estimate(others)
-    medians = np.log([each.prediction.median_seconds for each in found])
+    ).predict(others)
+    medians = np.log([each.median_seconds for each in found])
     np.testing.assert_allclose(medians, by_start[1:] + 3.0, atol=0.4)
-    assert {each.basis.rests_on for each in found} == {EvidenceSource.OTHER_RESOURCES}
-    assert [each.basis.runs for each in found] == [1, 1]
+    assert {each.evidence.source for each in found} == {EvidenceSource.OTHER_RESOURCES}
+    assert [each.evidence.runs for each in found] == [1, 1]
     assert found[0].deviation < found[1].deviation
-    assert found[1].prediction.extrapolating
+    assert found[1].extrapolating
 
 
 def other_plan(change: str) -> Plan:
-    """A plan with as many rows as `HISTORY.questions[0]` has."""
-    plan = HISTORY.questions[0].plan
+    """A plan with as many rows as `HISTORY.queries[0]` has."""
+    plan = HISTORY.queries[0].plan
     if change == "platform":
         others = {Platform.PANDAS: Platform.POLARS}
         platforms = tuple(others.get(each, Platform.PANDAS) for each in plan.platforms)
@@ -363,13 +372,13 @@ def other_plan(change: str) -> Plan:
 
 @pytest.mark.parametrize("change", ["platform", "rounds", "bytes", "code"])
 def test_another_plan_with_as_many_rows_is_no_run_of_it(change: str) -> None:
-    asked = HISTORY.questions[0]
+    asked = HISTORY.queries[0]
     other = replace(asked, plan=other_plan(change))
     known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
-    [found] = fit_personalized_ensemble(known, {PUBLIC: excellent}, public_learners()).estimate(
+    [found] = fit_personalized_ensemble(known, {PUBLIC: excellent}, public_learners()).predict(
         [asked]
     )
-    assert found.basis.rests_on is not EvidenceSource.OTHER_RESOURCES
+    assert found.evidence.source is not EvidenceSource.OTHER_RESOURCES
 
 
 def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
@@ -377,16 +386,16 @@ def test_a_platform_without_a_name_says_nothing_of_another_plan() -> None:
         Operator(OperatorKind.FILE_SOURCE, OperatorClass.RELATIONAL, output_rows=rows)
         for rows in (1e3, 1e9)
     )
-    cluster = HISTORY.questions[0].cluster
+    cluster = HISTORY.queries[0].cluster
     asked, other = (
         PlanOnCluster(Plan.on_one_platform(Workflow((each,)), Platform.OTHER), cluster)
         for each in (few, many)
     )
     known = History((on_cores(other, 8),), ("job",), np.array([5.0]))
-    [found] = fit_personalized_ensemble(known, {PUBLIC: garbage(1)}, public_learners()).estimate(
+    [found] = fit_personalized_ensemble(known, {PUBLIC: garbage(1)}, public_learners()).predict(
         [asked]
     )
-    assert found.basis.rests_on is not EvidenceSource.OTHER_RESOURCES
+    assert found.evidence.source is not EvidenceSource.OTHER_RESOURCES
 
 
 @pytest.mark.statistical
@@ -396,9 +405,9 @@ def test_another_run_of_the_only_job_is_covered(times: int, spread: float) -> No
     covered = []
     for seed in range(300):
         runs = repeated(times + 1, spread=spread, seed=seed, level=1.0)
-        known = History(runs.questions[:times], runs.workloads[:times], runs.log_seconds[:times])
+        known = History(runs.queries[:times], runs.workloads[:times], runs.log_seconds[:times])
         own = fit_personalized_ensemble(known, {PUBLIC: excellent}, public_learners())
-        [found] = own.predict(runs.questions[:1])
+        [found] = own.predict(runs.queries[:1])
         covered.append(found.covers(float(np.exp(runs.log_seconds[-1]))))
     assert np.mean(covered) > 0.83
 
@@ -407,11 +416,11 @@ def test_an_empty_home_says_what_is_claimed_of_the_start_and_no_more() -> None:
     own = fit_personalized_ensemble(
         History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners()
     )
-    [found] = own.estimate(HISTORY.questions[:1])
-    assert found.basis.rests_on is EvidenceSource.START
-    assert found.prediction.extrapolating
-    ratio = found.prediction.upper_seconds / found.prediction.median_seconds
-    assert np.log(ratio) == pytest.approx(pretrained_half_width(HISTORY.questions[0]))
+    [found] = own.predict(HISTORY.queries[:1])
+    assert found.evidence.source is EvidenceSource.START
+    assert found.extrapolating
+    ratio = found.upper_seconds / found.median_seconds
+    assert np.log(ratio) == pytest.approx(pretrained_half_width(HISTORY.queries[0]))
 
 
 @pytest.mark.parametrize("claim", [np.log(2.0), np.log(30.0)])
@@ -420,9 +429,9 @@ def test_where_the_start_speaks_its_claim_is_the_interval(
 ) -> None:
     widths = dict.fromkeys(Platform, PretrainedWidth(float(claim)))
     monkeypatch.setattr(pretrained, "shipped_widths", lambda: widths)
-    few = History(HISTORY.questions[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
-    machine = replace(HISTORY.questions[0].cluster, machine_speed=0.9)
-    asked = PlanOnCluster(on_spark(HISTORY.questions[0].plan), machine)
+    few = History(HISTORY.queries[:12], HISTORY.workloads[:12], HISTORY.log_seconds[:12])
+    machine = replace(HISTORY.queries[0].cluster, machine_speed=0.9)
+    asked = PlanOnCluster(on_spark(HISTORY.queries[0].plan), machine)
     for history in (History((), (), np.zeros(0)), few):
         [found] = fit_personalized_ensemble(
             history, {PUBLIC: garbage(1)}, public_learners()
@@ -436,7 +445,7 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
 ) -> None:
     asked = next(
         PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)
-        for each in HISTORY.questions
+        for each in HISTORY.queries
         if plan_with_estimated_cardinalities(each.plan).workflow.rows_are_estimates
     )
     workflow = replace(asked.plan.workflow, rows_are_estimates=False)
@@ -448,32 +457,32 @@ def test_estimates_of_rows_make_own_answers_wider_by_what_is_common_to_all_plans
             Platform, PretrainedWidth(0.01, of_estimates=added, of_other_estimates=added)
         )
         monkeypatch.setattr(pretrained, "shipped_widths", partial(dict, claimed))
-        [found] = predictor().estimate([asked])
-        each = found.prediction
+        [found] = predictor().predict([asked])
+        each = found
         of_ends = np.array([each.lower_seconds, each.upper_seconds]) / each.median_seconds
         ends.append(np.log(of_ends))
-        kinships.append(found.basis.error_correlation)
+        kinships.append(found.evidence.error_correlation)
         [of_counted] = predictor().predict([counted])
-        assert (of_counted == each) is (added == 0)
+        assert (figures(of_counted) == figures(each)) is (added == 0)
     assert np.abs(ends[1]) == pytest.approx(np.hypot(ends[0], 2.0))
     assert kinships[1] > kinships[0]
 
 
 @pytest.mark.slow
 def test_answers_rest_on_own_jobs_where_these_know_better_than_the_start() -> None:
-    few = History(HISTORY.questions[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
+    few = History(HISTORY.queries[:40], HISTORY.workloads[:40], HISTORY.log_seconds[:40])
     own = fit_personalized_ensemble(few, {PUBLIC: garbage(1)}, public_learners())
     asked = draw_questions(np.random.default_rng(5), 20)
-    assert {each.basis.rests_on for each in own.estimate(asked)} <= {
+    assert {each.evidence.source for each in own.predict(asked)} <= {
         EvidenceSource.OWN_JOBS,
         EvidenceSource.OWN_JOBS_AND_START,
     }
     elsewhere = [PlanOnCluster(on_spark(each.plan), each.cluster) for each in asked]
-    assert {each.basis.rests_on for each in own.estimate(elsewhere)} == {EvidenceSource.START}
+    assert {each.evidence.source for each in own.predict(elsewhere)} == {EvidenceSource.START}
     joined = fit_personalized_ensemble(
         few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners()
     )
-    assert {each.basis.rests_on for each in joined.estimate(elsewhere)} == {EvidenceSource.SHARED}
+    assert {each.evidence.source for each in joined.predict(elsewhere)} == {EvidenceSource.SHARED}
 
 
 def on_spark(plan: Plan) -> Plan:
@@ -507,11 +516,11 @@ def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
         home = draw_history(rng, 4 * workloads)
         rows = [
             row
-            for row, each in enumerate(home.questions)
+            for row, each in enumerate(home.queries)
             if each.plan.platforms[0] is Platform.POLARS
         ][:workloads]
         known = History(
-            tuple(home.questions[row] for row in rows),
+            tuple(home.queries[row] for row in rows),
             tuple(home.workloads[row] for row in rows),
             home.log_seconds[rows] + 2.0,  # all of them far slower than any start thinks
         )
@@ -530,21 +539,19 @@ def test_a_platform_that_never_ran_is_answered_as_the_start_does_and_covered(
 
 @pytest.mark.slow
 def test_runs_that_were_cut_are_heeded_as_lower_bounds() -> None:
-    asked = HISTORY.questions[0]
-    before = predictor().estimate([asked])[0].prediction.median_seconds
-    nothing = replace(repeated(0), cut_short=((asked, float(np.log(100 * before))),))
+    asked = HISTORY.queries[0]
+    before = predictor().predict([asked])[0].median_seconds
+    nothing = replace(repeated(0), censored=((asked, float(np.log(100 * before))),))
     several = History(
-        HISTORY.questions[1:],
+        HISTORY.queries[1:],
         HISTORY.workloads[1:],
         HISTORY.log_seconds[1:],
-        cut_short=nothing.cut_short,
+        censored=nothing.censored,
     )
     for history in (nothing, several):
         own = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
-        [found, other] = own.estimate([asked, HISTORY.questions[1]])
-        assert found.prediction.median_seconds > 100 * before
-        assert found.chance_within(100 * before) == pytest.approx(1 / 3, abs=0.01)
-        assert other.prediction.median_seconds < 100 * before
-        np.testing.assert_allclose(
-            own.predict_log([asked]), [np.log(found.prediction.median_seconds)]
-        )
+        [found, other] = own.predict([asked, HISTORY.queries[1]])
+        assert found.median_seconds > 100 * before
+        assert found.probability_within(100 * before) == pytest.approx(1 / 3, abs=0.01)
+        assert other.median_seconds < 100 * before
+        np.testing.assert_allclose(own.predict_log([asked]), [np.log(found.median_seconds)])

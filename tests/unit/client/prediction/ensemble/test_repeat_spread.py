@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.repeats import (
-    PUBLIC_BELIEF,
-    RepeatPrediction,
+    PUBLIC_PRIOR,
     Repeats,
     ResourceChange,
 )
+from fedperf_client.prediction.prediction import EvidenceSource, Prediction
 from fedperf_client.prediction.query_encoding import History, encode
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
@@ -30,28 +30,28 @@ NIGHTLY = Path(__file__).parents[5] / "tests" / "cases" / "nightly" / "execution
 
 def answer(
     found: Repeats, name: int = 0, *, of_mix: float = 0.0, variance: float = NO_MIX
-) -> RepeatPrediction:
-    told = found.answer(name, of_mix, variance)
+) -> Prediction:
+    told = found.predict(name, of_mix, variance)
     assert told is not None
     return told
 
 
-def ratio(told: RepeatPrediction) -> float:
+def ratio(told: Prediction) -> float:
     """Upper to lower end of the 90 % interval."""
-    return math.exp(told.spread.quantile(0.95) - told.spread.quantile(0.05))
+    return math.exp(told.distribution.quantile(0.95) - told.distribution.quantile(0.05))
 
 
 def test_what_never_ran_so_is_not_answered() -> None:
-    assert home(np.array([1.0])).answer(1, 0.0, 1.0) is None
-    assert home().answer(0, 0.0, 1.0) is None
+    assert home(np.array([1.0])).predict(1, 0.0, 1.0) is None
+    assert home().predict(0, 0.0, 1.0) is None
 
 
 def test_one_run_counts_by_its_precision_and_many_settle_it() -> None:
     once, variance = home(np.array([1.0])), 0.25
-    share = variance / (variance + PUBLIC_BELIEF.sd**2)
+    share = variance / (variance + PUBLIC_PRIOR.sd**2)
     told = answer(once, of_mix=1.2, variance=variance)
     assert told.log_seconds == pytest.approx(1.2 - 0.2 * share, abs=0.01)
-    assert told.runs == 1
+    assert told.evidence.runs == 1
     often = answer(home(np.linspace(0.9, 1.1, 30)), of_mix=1.2, variance=variance)
     assert often.log_seconds == pytest.approx(1.0, abs=0.01)
 
@@ -108,15 +108,16 @@ def test_runs_on_other_resources_speak_where_the_very_configuration_never_ran() 
     found = home(np.array([1.0]), *others)
     change = ResourceChange(configuration=0, log_seconds=-0.5, log_cores=math.log(2))
     far = change._replace(log_cores=math.log(8))
-    moved, moved_far = (found.answer(99, 0.0, NO_MIX, change=each) for each in (change, far))
+    moved, moved_far = (found.predict(99, 0.0, NO_MIX, change=each) for each in (change, far))
     assert moved is not None
     assert moved_far is not None
     assert moved.log_seconds == pytest.approx(0.5, abs=0.01)
-    assert (moved.runs, moved.is_exact) == (1, False)
+    assert moved.evidence.runs == 1
+    assert moved.evidence.source is EvidenceSource.OTHER_RESOURCES
     assert ratio(answer(found)) < ratio(moved) < ratio(moved_far)
-    assert 0 < moved_far.error_correlation < moved.error_correlation < 0.5
-    assert found.answer(0, 0.0, NO_MIX, change=far) == answer(found)
-    assert found.answer(99, 0.0, NO_MIX, change=change._replace(configuration=98)) is None
+    assert 0 < moved_far.evidence.error_correlation < moved.evidence.error_correlation < 0.5
+    assert found.predict(0, 0.0, NO_MIX, change=far) == answer(found)
+    assert found.predict(99, 0.0, NO_MIX, change=change._replace(configuration=98)) is None
 
 
 @pytest.mark.statistical
@@ -128,10 +129,10 @@ def test_moved_answers_cover_where_powers_are_off_as_is_believed(spread: str, of
     for _ in range(400):
         here, there = runs(rng, spread, "normal", 2)
         others = [runs(rng, spread, "normal", 4) for _ in range(10)]
-        told = home(np.array([here]), *others).answer(99, 0.0, NO_MIX, change=change)
+        told = home(np.array([here]), *others).predict(99, 0.0, NO_MIX, change=change)
         assert told is not None
         error = there + off * math.sqrt(change.variance) * rng.standard_normal() - told.log_seconds
-        covered.append(abs(error) <= told.spread.quantile(0.95))
+        covered.append(abs(error) <= told.distribution.quantile(0.95))
     # two and a half times as far off is too far off for what is promised
     assert bool(np.mean(covered) >= 0.87) is (off == 1.0)
     assert np.mean(covered) <= 0.97
@@ -139,7 +140,7 @@ def test_moved_answers_cover_where_powers_are_off_as_is_believed(spread: str, of
 
 def test_its_own_runs_are_not_counted_twice() -> None:
     alone, beside = home(np.array([1.0, 1.3])), home(np.array([1.0, 1.3]), np.array([5.0]))
-    assert alone.belief(0) == beside.belief(0) == home(np.array([1.0])).belief(0)
+    assert alone.posterior(0) == beside.posterior(0) == home(np.array([1.0])).posterior(0)
 
 
 def test_repeats_that_agree_to_the_last_digit_leave_what_a_clock_leaves() -> None:
@@ -172,7 +173,7 @@ def judged(spread: str, noise: str, *, others: int, known: int, factor: float = 
         low, high = np.quantile(np.concatenate(off), [0.05, 0.95])
         for number, each in enumerate(new):
             told = answer(found, number)
-            width = factor * told.spread.quantile(0.95)
+            width = factor * told.distribution.quantile(0.95)
             ends = told.log_seconds - width, told.log_seconds + width
             covered.append(ends[0] <= each[-1] <= ends[1])
             own.append(interval_score(*ends, each[-1]))
@@ -213,17 +214,17 @@ def test_a_home_with_nothing_but_one_job_covers_it_all_the_same(
 
 def test_the_projects_own_campaign_is_covered_and_narrow() -> None:
     history = History.from_executions(executions_of(NIGHTLY))
-    samples = encode(history.questions, {})
+    samples = encode(history.queries, {})
     names, kinds = samples.configurations(), np.zeros(len(history), np.int64)
     covered, ratios = [], []
     for row, name in enumerate(names.tolist()):
         rest = [each for each in range(len(history)) if each != row]
-        others = Repeats.of(names[rest], kinds[1:], history.log_seconds[rest])
-        told = others.answer(name, 0.0, NO_MIX)
+        others = Repeats.from_runs(names[rest], kinds[1:], history.log_seconds[rest])
+        told = others.predict(name, 0.0, NO_MIX)
         if told is None:
             continue
         off = history.log_seconds[row] - told.log_seconds
-        covered.append(told.spread.quantile(0.05) <= off <= told.spread.quantile(0.95))
+        covered.append(told.distribution.quantile(0.05) <= off <= told.distribution.quantile(0.95))
         ratios.append(ratio(told))
     print(len(covered), np.mean(covered), np.median(ratios))
     assert 0.85 <= np.mean(covered) <= 1.0

@@ -8,19 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedperf_client.prediction.ensemble.intervals import (
+from fedperf_client.prediction.prediction import (
     SIGNED_FROM,
     USUAL_HALF_WIDTH,
-    BoundedDistribution,
     Distribution,
     ErrorDistribution,
-    ScaledDistribution,
+    Floats,
+    InvalidPredictionError,
+    Prediction,
     StudentT,
-    half_width,
     widest,
-    with_more,
 )
-from fedperf_client.prediction.prediction import Floats, InvalidPredictionError
 
 Draw = Callable[[np.random.Generator, int], Floats]
 
@@ -42,7 +40,7 @@ def skewed(rng: np.random.Generator, count: int) -> Floats:
 
 
 def spread_of(errors: Floats) -> ErrorDistribution:
-    return ErrorDistribution.of(np.asarray(errors, np.float64), np.arange(len(errors)))
+    return ErrorDistribution.from_errors(np.asarray(errors, np.float64), np.arange(len(errors)))
 
 
 SPREADS = st.lists(st.floats(-5, 5), max_size=60).map(lambda each: spread_of(np.array(each)))
@@ -53,15 +51,17 @@ STUDENTS = st.builds(StudentT, st.floats(0.01, 3), st.floats(0.5, 50))
 @given(
     base=st.one_of(SPREADS, STUDENTS),
     factor=st.floats(0.5, 4),
-    more=st.one_of(st.none(), STUDENTS),
-    bound=st.one_of(st.none(), st.tuples(st.floats(0.01, 3), st.floats(0.1, 0.9))),
+    added=st.floats(0, 3),
+    bound=st.one_of(st.none(), st.floats(0.01, 3)),
+    ended=st.integers(0, 20),
 )
 def test_quantile_and_chance_are_inverse_up_to_a_step_and_never_fall(
-    base: Distribution, factor: float, more: StudentT | None, bound: tuple[float, float] | None
+    base: Distribution, factor: float, added: float, bound: float | None, ended: int
 ) -> None:
-    found: Distribution = ScaledDistribution(base, factor, more)
-    if bound is not None and found.cdf(bound[0]) > bound[1]:
-        found = BoundedDistribution(found, *bound, StudentT.within())
+    found = base.scaled(factor, added=added)
+    if bound is not None:
+        prediction = Prediction(0.0, found).with_censored_runs(np.array([bound]), np.zeros(ended))
+        found = prediction.distribution
     shares = np.linspace(0.02, 0.98, 49).tolist()
     values = [found.quantile(each) for each in shares]
     chances = [found.cdf(each) for each in values]
@@ -111,7 +111,7 @@ def test_a_spread_of_another_width_would_be_noticed(off: float) -> None:
     covered = []
     for _ in range(3000):
         errors = rng.standard_normal(60)
-        spread = ScaledDistribution(spread_of(errors[:-1]), off)
+        spread = spread_of(errors[:-1]).scaled(off)
         covered.append(spread.quantile(0.05) <= errors[-1] <= spread.quantile(0.95))
     assert not 0.9 - 0.017 < np.mean(covered) < 0.9 + 2 / 60 + 0.017
 
@@ -144,7 +144,7 @@ def test_few_errors_begin_at_what_is_claimed_and_soon_say_better() -> None:
 def test_a_workload_that_ran_often_weighs_as_much_as_one_that_ran_once() -> None:
     errors = np.concatenate([np.full(1000, 0.01), np.linspace(1, 2, 19)])
     groups = np.concatenate([np.zeros(1000, np.int64), np.arange(1, 20)])
-    assert ErrorDistribution.of(errors, groups).quantile(0.95) > 1.8
+    assert ErrorDistribution.from_errors(errors, groups).quantile(0.95) > 1.8
 
 
 def test_of_several_the_widest_has_the_say_whatever_their_order() -> None:
@@ -156,7 +156,7 @@ def test_of_several_the_widest_has_the_say_whatever_their_order() -> None:
 def test_a_level_that_is_none_is_refused(level: float) -> None:
     for spread in (StudentT(1.0, 3.0), spread_of(np.ones(3))):
         with pytest.raises(InvalidPredictionError, match="level"):
-            half_width(spread, level)
+            spread.half_width(level)
 
 
 @pytest.mark.parametrize(("scale", "degrees"), [(0.0, 3.0), (math.inf, 3.0), (1.0, math.nan)])
@@ -168,18 +168,18 @@ def test_a_student_without_a_width_is_refused(scale: float, degrees: float) -> N
 @pytest.mark.parametrize("factor", [1.0, 2.0])
 def test_what_is_independent_adds_as_squares_to_the_width(factor: float) -> None:
     base = StudentT.within(3.0)
-    wider = with_more(base, 4.0, factor)
-    assert half_width(wider, 0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
-    assert half_width(with_more(base, 0.0, factor), 0.9) == pytest.approx(3.0 * factor)
+    wider = base.scaled(factor, added=4.0)
+    assert wider.half_width(0.9) == pytest.approx(math.hypot(3.0 * factor, 4.0))
+    assert base.scaled(factor).half_width(0.9) == pytest.approx(3.0 * factor)
     errorless = spread_of(np.zeros(40))
-    assert half_width(errorless, 0.9) == 0
-    assert half_width(with_more(errorless, 4.0, factor), 0.9) == pytest.approx(4.0)
+    assert errorless.half_width(0.9) == 0
+    assert errorless.scaled(factor, added=4.0).half_width(0.9) == pytest.approx(4.0)
 
 
 def test_what_is_independent_widens_the_side_on_which_no_error_was() -> None:
     above = spread_of(np.linspace(0.1, 0.4, 80))
     assert above.quantile(0.05) == 0.0
     assert above.quantile(0.95) > 0.3
-    wider = with_more(above, 2.0)
+    wider = above.scaled(added=2.0)
     assert wider.quantile(0.05) == pytest.approx(-2.0)
     assert wider.quantile(0.95) == pytest.approx(math.hypot(2.0, above.quantile(0.95)))

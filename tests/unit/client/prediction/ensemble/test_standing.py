@@ -3,14 +3,9 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.ensemble import (
-    TrainingSet,
-    fit_reliability,
-    mix_only,
-    start_only,
-)
-from fedperf_client.prediction.ensemble.intervals import USUAL_HALF_WIDTH, StudentT
-from fedperf_client.prediction.ensemble.platform_size_limits import ExecutionSimilarity
+from fedperf_client.prediction.ensemble.ensemble import Reliability
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.prediction import USUAL_HALF_WIDTH, StudentT
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from tests.unit.client.prediction.ensemble.test_intervals import question
@@ -27,16 +22,16 @@ def errors(size: float, count: int = 12) -> np.ndarray:
 def test_who_errs_less_on_the_like_has_the_say(
     of_start: float, of_mix: float, to_mix: bool
 ) -> None:
-    found = fit_reliability(errors(of_start), errors(of_mix), np.arange(12))
+    found = Reliability.of_both(errors(of_start), errors(of_mix), np.arange(12))
     assert (found.weight > 0.9) is to_mix
     assert (found.weight < 0.1) is not to_mix
-    assert found.spread.half_width(0.9) < 0.2
+    assert found.distribution.half_width(0.9) < 0.2
     assert found.shrinkage < 0.1
 
 
 def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_known() -> None:
     good, bad = (
-        fit_reliability(errors(size), errors(0.5), np.arange(12))
+        Reliability.of_both(errors(size), errors(0.5), np.arange(12))
         for size in (USUAL_HALF_WIDTH / 4, 3 * USUAL_HALF_WIDTH)
     )
     assert good.weight_at(0.0) < 0.01
@@ -44,21 +39,22 @@ def test_a_start_that_is_off_by_more_than_is_claimed_has_no_say_in_what_is_not_k
 
 
 def test_one_workload_alone_has_errors_of_weights_that_have_not_seen_it() -> None:
-    found = fit_reliability(errors(0.4), errors(0.01), np.zeros(12, np.int64))
+    found = Reliability.of_both(errors(0.4), errors(0.01), np.zeros(12, np.int64))
     of_it = StudentT.within()
     squares = of_it.degrees * of_it.scale**2 + 0.16  # the start's, before anything is seen
     assert found.variance == pytest.approx(squares / (of_it.degrees + 1))
 
 
 def test_nothing_alike_leaves_the_start_alone_and_everything_alike_the_mix() -> None:
-    assert start_only().weight_at(1.0) == 0
-    assert start_only().spread.half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
-    assert mix_only(errors(0.1), np.arange(12)).weight_at(1.0) == 1
+    pretrained = Reliability.of_pretrained()
+    assert pretrained.weight_at(1.0) == 0
+    assert pretrained.distribution.half_width(0.9) == pytest.approx(USUAL_HALF_WIDTH)
+    assert Reliability.of_ensemble(errors(0.1), np.arange(12)).weight_at(1.0) == 1
 
 
 def known_of(*questions: PlanOnCluster) -> TrainingSet:
     home, samples = evidence_of(questions)
-    return home.known(samples.features, {})
+    return home.with_features(samples.features, {})
 
 
 def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
@@ -71,7 +67,7 @@ def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
         question(1e5, kind=SORT, platform=Platform.SPARK),
         question(1e5, kind=SORT, platform=Platform.OTHER),
     )
-    assert ExecutionSimilarity.of(known).alike(asked).tolist() == [
+    assert known.similar_to(asked).tolist() == [
         True,
         True,
         False,
@@ -80,5 +76,5 @@ def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
         False,
     ]
     unnamed = question(1e5, kind=JOIN, platform=Platform.OTHER)
-    assert ExecutionSimilarity.of(known).alike(unnamed).tolist() == [False] * 5 + [True]
-    assert known.samples.platforms().sum(axis=1).tolist() == [1, 1, 1, 1, 1, 0]
+    assert known.similar_to(unnamed).tolist() == [False] * 5 + [True]
+    assert known.samples.operator_pairs().any(axis=1).sum(axis=1).tolist() == [1] * 5 + [0]

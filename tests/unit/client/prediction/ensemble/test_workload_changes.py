@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
-from fedperf_client.prediction.execution_table import ExecutionTable, encoded
+from fedperf_client.prediction.ensemble.training_data import TrainingData
+from fedperf_client.prediction.execution_table import ExecutionTable, encode_executions
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionMetadata, Measurement
 from tests.unit.client.executions import START, chain_plan, make_execution
 from tests.unit.client.prediction.synthetic import excellent
@@ -32,12 +32,14 @@ def night(
     return replace(made, execution_id=f"{workload}-{number}")
 
 
-def evidence(executions: Sequence[Execution]) -> LocalTrainingData:
+def evidence(executions: Sequence[Execution]) -> TrainingData:
     ordered = sorted(executions, key=lambda each: each.finished_at)
-    return LocalTrainingData.of(ExecutionTable.of(encoded(ordered, excellent)))
+    return TrainingData.from_table(
+        ExecutionTable.from_columns(encode_executions(ordered, excellent))
+    )
 
 
-def levels(home: LocalTrainingData) -> list[float]:
+def levels(home: TrainingData) -> list[float]:
     """Seconds that all runs count with."""
     return [float(np.exp(each)) for each in home.log_seconds]
 
@@ -49,20 +51,20 @@ def test_runs_before_an_upgrade_count_on_the_level_since(
     before = [night(number, each) for number, each in enumerate((60, 62, 58, 61, 59))]
     since = [night(5 + number, each, NEW) for number, each in enumerate(later)]
     home = evidence([*before, *since])
-    (change,) = home.facts.changes
+    (change,) = home.summary.changes
     assert change.is_upgrade
     assert change.since == since[0].finished_at
     assert np.exp(change.change.log_ratio) == pytest.approx(ratio, rel=0.01)
     assert levels(home)[0] == pytest.approx(60 * ratio, rel=0.01)
     np.testing.assert_allclose(levels(home)[5:], later)
-    np.testing.assert_allclose(sorted(home.log_seconds), sorted(home.facts.repeats.log_seconds))
-    runs = {len(home.facts.repeats.runs_of(each)) for each in home.learnt.configuration.tolist()}
+    np.testing.assert_allclose(sorted(home.log_seconds), sorted(home.summary.repeats.log_seconds))
+    runs = {len(home.summary.repeats.runs_of(each)) for each in home.table.configuration.tolist()}
     assert runs == {len(later)}  # older ones tell how repeats differ, and no more
 
 
 def test_a_change_since_a_day_is_found_without_an_upgrade() -> None:
     times = [60, 62, 58, 61, 59, 60, 60, 61, 59, 58, 90, 93, 91, 92]
-    (change,) = evidence([night(n, each) for n, each in enumerate(times)]).facts.changes
+    (change,) = evidence([night(n, each) for n, each in enumerate(times)]).summary.changes
     assert not change.is_upgrade
     assert change.since == START + timedelta(days=10)
     assert (change.runs_before, change.runs_since) == (10, 4)
@@ -71,7 +73,7 @@ def test_a_change_since_a_day_is_found_without_an_upgrade() -> None:
 def test_the_last_of_several_changes_is_told_and_all_are_undone() -> None:
     times = [*[60, 61, 59] * 4, *[120, 122, 118] * 4, *[30, 30.5, 29.5] * 4]
     home = evidence([night(n, each) for n, each in enumerate(times)])
-    (change,) = home.facts.changes
+    (change,) = home.summary.changes
     assert change.since == START + timedelta(days=24)
     np.testing.assert_allclose(levels(home), 30, rtol=0.12)
 
@@ -94,7 +96,7 @@ def test_other_work_or_resources_are_no_change(changed: dict[str, Any]) -> None:
         changed = {"plan": replace(plan, workflow=replace(plan.workflow, operators=operators))}
     before = [night(number, 60 + number % 3) for number in range(6)]
     since = [night(6 + number, 120 + number, NEW, **changed) for number in range(3)]
-    assert evidence([*before, *since]).facts.changes == ()
+    assert evidence([*before, *since]).summary.changes == ()
 
 
 def test_runs_of_one_day_are_never_split_by_time() -> None:
@@ -104,7 +106,7 @@ def test_runs_of_one_day_are_never_split_by_time() -> None:
         replace(each, finished_at=START + timedelta(minutes=place), execution_id=str(place))
         for place, each in enumerate(made)
     ]
-    assert evidence(moved).facts.changes == ()
+    assert evidence(moved).summary.changes == ()
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.4])
@@ -115,11 +117,11 @@ def test_of_workloads_that_did_not_change_hardly_one_is_found(noise: float) -> N
         for job in range(120)
         for number in range(9)
     ]
-    assert len(evidence(runs).facts.changes) <= 8  # about 2 % of upgrades, and 2 % of days
+    assert len(evidence(runs).summary.changes) <= 8  # about 2 % of upgrades, and 2 % of days
 
 
 def test_an_old_version_that_runs_again_is_the_level_of_today() -> None:
     times = [(60, OLD), (61, OLD), (59, OLD), (90, NEW), (91, NEW), (60, OLD)]
     home = evidence([night(n, *each) for n, each in enumerate(times)])
-    assert [change.is_upgrade for change in home.facts.changes] == [True]
+    assert [change.is_upgrade for change in home.summary.changes] == [True]
     np.testing.assert_allclose(levels(home), 60, rtol=0.05)

@@ -36,8 +36,8 @@ from tests.unit.client.prediction.synthetic import draw_history, draw_samples, t
 def test_local_learners_beat_the_constant_with_enough_executions(learner: Learner) -> None:
     history = draw_history(np.random.default_rng(2), 250)
     test = draw_history(np.random.default_rng(3), 150)
-    samples, asked = encode(history.questions, {}), encode(test.questions, {})
-    truth = true_log_seconds(test.questions)
+    samples, asked = encode(history.queries, {}), encode(test.queries, {})
+    truth = true_log_seconds(test.queries)
 
     def error(each: Learner) -> float:
         return float(np.mean(np.abs(each.fit(samples, history.log_seconds)(asked) - truth)))

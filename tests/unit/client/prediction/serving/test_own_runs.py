@@ -9,10 +9,14 @@ import pytest
 from fedperf_client.formatting.facts import values_of
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.intervals import EvidenceSource
 from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.prediction import EvidenceSource
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
-from fedperf_client.prediction.serving.what_if import HOLDS, ClusterPrediction, predict_plan
+from fedperf_client.prediction.serving.what_if import (
+    ON_TIME,
+    ClusterPrediction,
+    predict_plan,
+)
 from fedperf_shared.execution import (
     ClusterConfig,
     Execution,
@@ -62,7 +66,7 @@ def home(tmp_path: Path) -> Home:
         with ExecutionStore.open(tmp_path / "store") as store:
             store.add(executions)
             kept = load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
-            kept.keep(write_private)
+            kept.save(write_private)
             return load_or_fit(tmp_path / "kept", store, FetchedModels(tmp_path / "models"))
 
     return opened
@@ -100,11 +104,11 @@ ALONE = {
 @pytest.mark.parametrize("execution", ALONE.values(), ids=ALONE)
 def test_an_execution_alone_in_a_home_answers_for_itself(execution: Execution, home: Home) -> None:
     found = about(home([execution]), execution)
-    prediction = found.estimate.prediction
+    prediction = found.estimate
     assert prediction.median_seconds == pytest.approx(60.0, rel=0.1)
     assert prediction.covers(60.0)
     assert prediction.upper_seconds / prediction.lower_seconds < 10
-    assert found.estimate.chance_within(5.0) < 0.02
+    assert found.estimate.probability_within(5.0) < 0.02
     assert values_of(found.facts)["evidence"] == EvidenceSource.OWN_RUNS.value
     assert not prediction.extrapolating
 
@@ -114,15 +118,15 @@ def test_other_resources_are_answered_by_the_same_runs(home: Home) -> None:
     kept = home([execution])
     fewer, more = about(kept, execution, 2), about(kept, execution, 32)
     for each, ratio in ((fewer, 4.0), (more, 0.25)):
-        assert each.estimate.basis.rests_on is EvidenceSource.OTHER_RESOURCES
-        assert each.estimate.prediction.covers(60.0)
-        assert each.estimate.prediction.covers(60.0 * ratio)
+        assert each.estimate.evidence.source is EvidenceSource.OTHER_RESOURCES
+        assert each.estimate.covers(60.0)
+        assert each.estimate.covers(60.0 * ratio)
 
 
 def test_fewer_cores_take_at_least_the_processor_time(home: Home) -> None:
     execution = run(0, 60.0, measurement=Measurement(60.0, cpu_seconds=440.0))
     found = about(home([execution]), execution, 1)
-    assert found.estimate.prediction.median_seconds >= 440 - 1e-9
+    assert found.estimate.median_seconds >= 440 - 1e-9
 
 
 @pytest.mark.parametrize(("tasks", "changes"), [(8, False), (12, True), (0, True)])
@@ -130,10 +134,10 @@ def test_more_cores_than_tasks_bring_nothing(tasks: int, changes: bool, home: Ho
     execution = run(0, 60.0, origin=replace(UNKNOWN, tasks=tasks))
     kept = home([execution])
     at_tasks, beyond = about(kept, execution, 12), about(kept, execution, 12 * 16)
-    medians = [each.estimate.prediction.median_seconds for each in (at_tasks, beyond)]
+    medians = [each.estimate.median_seconds for each in (at_tasks, beyond)]
     assert (medians[0] < 59.0) is changes
     assert (medians[1] == pytest.approx(medians[0])) is (tasks > 0)
-    assert beyond.estimate.prediction.covers(60.0)
+    assert beyond.estimate.covers(60.0)
 
 
 def test_runs_that_share_a_place_in_the_code_are_their_spread(home: Home) -> None:
@@ -141,7 +145,7 @@ def test_runs_that_share_a_place_in_the_code_are_their_spread(home: Home) -> Non
     executions = [
         run(n, each, cluster=replace(EIGHT, queries_before=n)) for n, each in enumerate(times)
     ]
-    prediction = about(home(executions), executions[8]).estimate.prediction
+    prediction = about(home(executions), executions[8]).estimate
     assert prediction.lower_seconds < times[1]
     assert prediction.upper_seconds > times[-2]
 
@@ -152,8 +156,8 @@ def test_bytes_within_a_tenth_are_of_one_size(factor: float, is_same: bool, home
     asked = run(1, 1.0, read=int(factor * 10**9), origin=replace(UNKNOWN, description="other"))
     found = about(kept, asked)
     rests_on = EvidenceSource.OWN_RUNS if is_same else EvidenceSource.OTHER_SIZE
-    assert found.estimate.basis.rests_on is rests_on
-    assert found.holds is is_same
+    assert found.estimate.evidence.source is rests_on
+    assert found.meets_deadline is is_same
 
 
 @pytest.mark.parametrize("other", [{"tasks": 17}, {"description": "reduce at job.py:8"}])
@@ -163,10 +167,10 @@ def test_without_bytes_tasks_and_description_tell_a_job(
     kept = home([run(0, 60.0)])
     same = about(kept, run(1, 1.0))
     unlike = about(kept, run(2, 1.0, origin=replace(UNKNOWN, **other)))  # type: ignore[arg-type]
-    assert same.estimate.basis.rests_on is EvidenceSource.OWN_RUNS
-    assert unlike.estimate.basis.rests_on is EvidenceSource.OTHER_SIZE
-    assert unlike.estimate.prediction.upper_seconds > same.estimate.prediction.upper_seconds
-    assert unlike.holds is False
+    assert same.estimate.evidence.source is EvidenceSource.OWN_RUNS
+    assert unlike.estimate.evidence.source is EvidenceSource.OTHER_SIZE
+    assert unlike.estimate.upper_seconds > same.estimate.upper_seconds
+    assert unlike.meets_deadline is False
 
 
 @pytest.mark.parametrize("others", [0, 20])
@@ -175,12 +179,12 @@ def test_unknown_rows_without_an_own_run_promise_nothing(others: int, home: Home
     partly = replace(UNKNOWN, rows_known=2 / 3)
     for asked in (run(0, 60.0), run(1, 60.0, plan=spark_plan(1e6, 0.0), origin=partly)):
         found = about(kept, asked)
-        assert found.estimate.basis.rests_on is EvidenceSource.UNKNOWN_ROWS
-        prediction = found.estimate.prediction
+        assert found.estimate.evidence.source is EvidenceSource.UNKNOWN_ROWS
+        prediction = found.estimate
         assert prediction.upper_seconds / prediction.lower_seconds > 1e5
-        assert found.holds is False
-        assert found.chance is not None
-        assert found.chance < HOLDS
+        assert found.meets_deadline is False
+        assert found.probability is not None
+        assert found.probability < ON_TIME
 
 
 def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
@@ -194,8 +198,10 @@ def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
     ]
     told = []
     for executions in (own, apart):
-        candidates = home(executions).predictor.candidates  # of both together the second time
-        told.append((len(candidates.known), candidates.hull, len(candidates.facts.repeats.first)))
+        candidates = home(executions).predictor.pool  # of both together the second time
+        told.append(
+            (len(candidates.training), candidates.support, len(candidates.summary.repeats.first))
+        )
     assert told[0] == told[1]
 
 
@@ -207,11 +213,10 @@ def test_accelerated_runs_and_plain_ones_do_not_answer_for_each_other(home: Home
         origin=ExecutionMetadata(remarks=(ExecutionWarning.ACCELERATED,)),
     )
     of_plain = about(home([plain]), fast)
-    assert of_plain.estimate.basis.rests_on is not EvidenceSource.OWN_RUNS
+    assert of_plain.estimate.evidence.source is not EvidenceSource.OWN_RUNS
     usual = about(home([plain]), replace(plain, plan=spark_plan(2e6)))
     ratios = [
-        each.estimate.prediction.upper_seconds / each.estimate.prediction.lower_seconds
-        for each in (of_plain, usual)
+        each.estimate.upper_seconds / each.estimate.lower_seconds for each in (of_plain, usual)
     ]
     assert ratios[0] > 90 * ratios[1]
 
@@ -222,7 +227,7 @@ def test_rows_within_a_factor_widen_what_did_not_run(home: Home) -> None:
     within = replace(counted, origin=ExecutionMetadata(rows_within=100.0))
     ends = [
         (each.upper_seconds, each.lower_seconds)
-        for each in (about(kept, asked).estimate.prediction for asked in (counted, within))
+        for each in (about(kept, asked).estimate for asked in (counted, within))
     ]
     assert ends[1][0] > 2 * ends[0][0]
     assert ends[1][1] < ends[0][1] / 2
@@ -232,8 +237,8 @@ def test_failed_runs_of_unknown_rows_are_lower_bounds_of_their_job_alone(home: H
     cut = [run(n, 500.0, status=ExecutionStatus.TIMEOUT, origin=UNKNOWN) for n in range(3)]
     kept = home([run(9, 60.0), *cut])
     asked = run(9, 60.0)
-    of_job = about(kept, asked).estimate.prediction
+    of_job = about(kept, asked).estimate
     assert of_job.upper_seconds > 500
     other = replace(asked, origin=replace(UNKNOWN, description="elsewhere"))
-    without = about(home([replace(other, execution_id="other")]), other).estimate.prediction
+    without = about(home([replace(other, execution_id="other")]), other).estimate
     assert without.upper_seconds < 500

@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction import execution_table
-from fedperf_client.prediction.ensemble.local_training_data import LocalTrainingData
+from fedperf_client.prediction.ensemble.training_data import TrainingData
 from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import CellCorrection
@@ -46,7 +46,7 @@ class Place:
     def answered(self) -> tuple[list[float], CachedPredictor]:
         kept = self.opened()
         found = [each.median_seconds for each in kept.predictor.predict(ASKED)]
-        kept.keep(write_private)
+        kept.save(write_private)
         return found, kept
 
 
@@ -61,13 +61,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of how many executions was looked for anew what they tell, call by call."""
     found: list[int] = []
 
-    class Counted(LocalTrainingData):
+    class Counted(TrainingData):
         @classmethod
-        def of(cls, columns: ExecutionTable) -> LocalTrainingData:
+        def from_table(cls, columns: ExecutionTable) -> TrainingData:
             found.append(len(columns))
-            return LocalTrainingData.of(columns)
+            return TrainingData.from_table(columns)
 
-    monkeypatch.setattr(kept_module, "LocalTrainingData", Counted)
+    monkeypatch.setattr(kept_module, "TrainingData", Counted)
     return found
 
 
@@ -79,13 +79,13 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     again, found = place.answered()
     np.testing.assert_allclose(again, first, rtol=1e-9)
     assert reads == [40]
-    mixes = found.predictor.mixes()
-    assert any("ridge" in name for mix in mixes.values() for name in mix.candidates.fits)
-    assert {kin: list(mix.outcomes) for kin, mix in mixes.items()} == {
-        kin: list(mix.outcomes) for kin, mix in made.predictor.mixes().items()
+    mixes = found.predictor.with_parts()
+    assert any("ridge" in name for mix in mixes.values() for name in mix.pool.fits)
+    assert {kin: list(mix.weights_by_split) for kin, mix in mixes.items()} == {
+        kin: list(mix.weights_by_split) for kin, mix in made.predictor.with_parts().items()
     }
-    assert all(mix.candidates._weighed == {} for mix in mixes.values())
-    assert found.predictor.candidates.facts.clusters == made.predictor.candidates.facts.clusters
+    assert all(mix.pool._errors == {} for mix in mixes.values())
+    assert found.predictor.pool.summary.clusters == made.predictor.pool.summary.clusters
 
 
 def test_new_executions_models_and_corrections_make_it_stale(
@@ -184,14 +184,14 @@ def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_onc
     monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
     place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
     _, before = place.answered()
-    assert len(before.predictor.candidates.known) == 20
+    assert len(before.predictor.pool.training) == 20
     place.add(3, 1)
     kept = place.opened()
-    assert list(kept.predictor.outcomes) == list(before.predictor.outcomes)
-    assert len(kept.predictor.candidates.facts.repeats.log_seconds) == 24
+    assert list(kept.predictor.weights_by_split) == list(before.predictor.weights_by_split)
+    assert len(kept.predictor.pool.summary.repeats.log_seconds) == 24
     again, _ = place.answered()
     fresh = Path(place.file)
     fresh.unlink()
     np.testing.assert_allclose(place.answered()[0], again, rtol=1e-9)
     place.add(4, 12)
-    assert not place.opened().predictor.outcomes
+    assert not place.opened().predictor.weights_by_split

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedperf_client.prediction.ensemble.platform_size_limits import TrainingSupport
+from fedperf_client.prediction.ensemble.training_data import TrainingSupport
 from fedperf_client.prediction.serving.what_if import is_beyond_its_platforms, no_promise
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.model.pretrained import shipped_widths

@@ -10,7 +10,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.serving.reconfiguration import moved, sizes_of
+from fedperf_client.prediction.serving.reconfiguration import reconfigure, sizes_of
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import ClusterConfig, Execution, Measurement
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
@@ -37,31 +37,31 @@ def partitions(plan: Plan) -> list[int]:
 
 
 def test_partitions_that_are_the_cores_or_the_nodes_follow_them() -> None:
-    found = moved(with_partitions(32, 4, 0), FOUR, ClusterConfig(2, 16, 1 << 35))
-    assert partitions(found.question.plan)[:3] == [16, 2, 0]
-    assert found.question.cluster == ClusterConfig(2, 16, 1 << 35)
+    found = reconfigure(with_partitions(32, 4, 0), FOUR, ClusterConfig(2, 16, 1 << 35))
+    assert partitions(found.query.plan)[:3] == [16, 2, 0]
+    assert found.query.cluster == ClusterConfig(2, 16, 1 << 35)
     assert not found.keeps_partitions
 
 
 def test_partitions_of_another_reason_stay_and_that_is_said() -> None:
     plan = with_partitions(200, 8)
-    found = moved(plan, ONE, replace(ONE, cores=4))
-    assert partitions(found.question.plan)[:2] == [200, 4]
+    found = reconfigure(plan, ONE, replace(ONE, cores=4))
+    assert partitions(found.query.plan)[:2] == [200, 4]
     assert found.keeps_partitions
-    assert not moved(plan, ONE, ONE).keeps_partitions
-    assert moved(plan, ONE, ONE).question.plan == plan
+    assert not reconfigure(plan, ONE, ONE).keeps_partitions
+    assert reconfigure(plan, ONE, ONE).query.plan == plan
 
 
 @pytest.mark.parametrize("to", [ClusterConfig(2, 16, 1 << 35), replace(ONE, cores=4)])
 def test_one_partition_alone_stays_and_is_no_reason_to_doubt(to: ClusterConfig) -> None:
-    found = moved(with_partitions(8, 1), ONE, to)
-    assert partitions(found.question.plan)[:2] == [to.cores, 1]
+    found = reconfigure(with_partitions(8, 1), ONE, to)
+    assert partitions(found.query.plan)[:2] == [to.cores, 1]
     assert not found.keeps_partitions
 
 
 def test_one_partition_on_one_core_follows_the_cores() -> None:
-    found = moved(with_partitions(1, 1), replace(ONE, cores=1), ClusterConfig(2, 16, 1 << 35))
-    assert partitions(found.question.plan)[:2] == [16, 16]
+    found = reconfigure(with_partitions(1, 1), replace(ONE, cores=1), ClusterConfig(2, 16, 1 << 35))
+    assert partitions(found.query.plan)[:2] == [16, 16]
     assert not found.keeps_partitions
 
 

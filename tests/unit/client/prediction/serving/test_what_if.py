@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from fedperf_client.formatting.facts import texts_of, values_of
-from fedperf_client.prediction.ensemble.intervals import (
-    Basis,
+from fedperf_client.prediction.prediction import (
     ErrorDistribution,
-    Estimate,
+    Evidence,
     EvidenceSource,
+    Prediction,
+    QueryRegime,
     StudentT,
 )
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
 from fedperf_client.prediction.serving.what_if import (
     ClusterPrediction,
     deadline_sentence,
@@ -94,8 +94,8 @@ def answer(
     keeps: bool = False,
     chance: float | None = None,
 ) -> ClusterPrediction:
-    spread = ErrorDistribution.of(np.zeros(40), np.arange(40))
-    estimate = Estimate.around(0.0, spread, kind=kind, level=0.9, inside=inside)
+    spread = ErrorDistribution.from_errors(np.zeros(40), np.arange(40))
+    estimate = Prediction(0.0, spread, regime=kind, extrapolating=not inside)
     return ClusterPrediction(ClusterConfig(nodes, 4 * nodes, 1 << 34), estimate, chance, keeps)
 
 
@@ -154,11 +154,9 @@ def sized(
     found = []
     for number, each in enumerate(seconds):
         spread = StudentT(0.1, 10.0)
-        estimate = Estimate.around(
-            float(np.log(each)), spread, kind=QueryRegime.SEEN, level=0.9, inside=True
-        )
+        estimate = Prediction(float(np.log(each)), spread)
         nodes, many = (number + 1, cores) if cores else (1, 2**number)
-        chance = None if deadline is None else estimate.chance_within(deadline)
+        chance = None if deadline is None else estimate.probability_within(deadline)
         found.append(ClusterPrediction(ClusterConfig(nodes, many, 1 << 34), estimate, chance))
     return found
 
@@ -177,7 +175,7 @@ def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told
 
 def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
     found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
-    assert [each.holds for each in found] == [False, False, True, True]
+    assert [each.meets_deadline for each in found] == [False, False, True, True]
     told = str(equivalence_sentence(found))
     assert told.startswith("median time stops improving at 2 cores")
     assert "; a deadline depends on slow runs too: 2 cores meet it with a probability of 8" in told
@@ -200,9 +198,7 @@ def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
         return [
             ClusterPrediction(
                 ClusterConfig(1, 4 * number, 1 << 34),
-                Estimate.around(
-                    0.0, spread, kind=QueryRegime.SEEN, level=0.9, inside=True, basis=Basis(each, 1)
-                ),
+                Prediction(0.0, spread, evidence=Evidence(each, 1)),
                 None,
             )
             for number, each in enumerate(bases, start=1)
@@ -217,10 +213,8 @@ def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
 
 
 def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
-    basis = Basis(EvidenceSource.OWN_RUNS, 4)
-    estimate = Estimate.around(
-        0.0, StudentT(0.1, 3.0), kind=QueryRegime.SEEN, level=0.9, inside=True, basis=basis
-    )
+    basis = Evidence(EvidenceSource.OWN_RUNS, 4)
+    estimate = Prediction(0.0, StudentT(0.1, 3.0), evidence=basis)
     found = ClusterPrediction(ClusterConfig(1, 4, 1 << 34), estimate, None)
     assert texts_of(found.facts)["evidence"] == "4 own runs of it"
     row = values_of(found.facts)

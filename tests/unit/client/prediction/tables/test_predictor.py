@@ -13,8 +13,7 @@ from fedperf_campaigns.tables.predictor import (
     MeasuredTable,
     TablePredictor,
 )
-from fedperf_client.prediction.ensemble.intervals import StudentT
-from fedperf_client.prediction.ensemble.weighting import QueryRegime
+from fedperf_client.prediction.prediction import QueryRegime, StudentT
 from tests.unit.client.prediction.tables.published_laws import DrawnJob, drawn_job
 
 JOBS = 60
@@ -49,9 +48,9 @@ def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count:
         job, rows, asked = known_of(seed, count)
         if len(asked) < 3:
             continue
-        found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
-        middle = np.log([each.prediction.median_seconds for each in found])
-        upper = np.log([each.prediction.upper_seconds for each in found])
+        found = TablePredictor.of(job.measured(rows)).predict(job.part(asked))
+        middle = np.log([each.median_seconds for each in found])
+        upper = np.log([each.upper_seconds for each in found])
         truth = np.log(job.seconds[asked])
         for factor, shares in covered.items():
             inside = np.abs(truth - middle) <= factor * (upper - middle)
@@ -71,8 +70,8 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
             job, rows, asked = known_of(seed, count)
             if len(asked) < 3:
                 continue
-            found = TablePredictor.of(job.measured(rows)).estimate(job.part(asked))
-            middle = np.log([each.prediction.median_seconds for each in found])
+            found = TablePredictor.of(job.measured(rows)).predict(job.part(asked))
+            middle = np.log([each.median_seconds for each in found])
             of_count.append(float(np.abs(middle - np.log(job.seconds[asked])).mean()))
             widths[count].append(float(np.mean([each.deviation for each in found])))
     for each in (errors, widths):
@@ -83,14 +82,14 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
 
 def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
     predictor = TablePredictor.of(measured([2e5], [2], [10.0]))
-    same, faster, larger = predictor.estimate(columns([2e5, 2e5, 4e5], [2, 4, 2]))
+    same, faster, larger = predictor.predict(columns([2e5, 2e5, 4e5], [2, 4, 2]))
     assert predictor.members == {"prior slopes": 1.0}
-    assert same.prediction.median_seconds == pytest.approx(10.0)
-    assert not same.prediction.extrapolating
-    assert 4.5 < faster.prediction.median_seconds < 8
-    assert 14 < larger.prediction.median_seconds < 20
-    assert faster.prediction.extrapolating
-    assert larger.kind is QueryRegime.BEYOND_SIZES
+    assert same.median_seconds == pytest.approx(10.0)
+    assert not same.extrapolating
+    assert 4.5 < faster.median_seconds < 8
+    assert 14 < larger.median_seconds < 20
+    assert faster.extrapolating
+    assert larger.regime is QueryRegime.BEYOND_SIZES
     assert same.deviation < faster.deviation
     believed = StudentT(1.0, FREEDOM)
     tail = np.log(same.seconds_at(0.999) / same.p90_seconds)
@@ -109,9 +108,9 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
         (measured(rows, workers, odd), 6.5, 13.0),
         (often, 11.5, 12.5),
     ):
-        [found] = TablePredictor.of(known).estimate(columns([2e5], [4.0]))
-        assert least < found.prediction.median_seconds < most
-        assert found.kind is QueryRegime.SEEN
+        [found] = TablePredictor.of(known).predict(columns([2e5], [4.0]))
+        assert least < found.median_seconds < most
+        assert found.regime is QueryRegime.SEEN
 
 
 def test_columns_outside_of_what_was_measured_are_marked() -> None:
@@ -119,8 +118,8 @@ def test_columns_outside_of_what_was_measured_are_marked() -> None:
     predictor = TablePredictor.of(job.measured(list(range(12))))
     table = {name: list(values) for name, values in job.part([0, 0, 0]).items()}
     table["rows"][1], table["machine_type"][2] = 1e12, "never seen"
-    inside, larger, strange = predictor.estimate(table)
-    outside = [each.prediction.extrapolating for each in (inside, larger, strange)]
+    inside, larger, strange = predictor.predict(table)
+    outside = [each.extrapolating for each in (inside, larger, strange)]
     assert outside == [False, True, True]
 
 
@@ -129,15 +128,15 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
     stopped = MeasuredTable(
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([200.0])
     )
-    [without] = TablePredictor.of(known).estimate(columns([4e5], [4]))
-    [found] = TablePredictor.of(stopped).estimate(columns([4e5], [4]))
-    assert without.prediction.median_seconds < 50
-    assert found.prediction.median_seconds == pytest.approx(200.0)
+    [without] = TablePredictor.of(known).predict(columns([4e5], [4]))
+    [found] = TablePredictor.of(stopped).predict(columns([4e5], [4]))
+    assert without.median_seconds < 50
+    assert found.median_seconds == pytest.approx(200.0)
     early = MeasuredTable(
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([1.0])
     )
-    [same] = TablePredictor.of(early).estimate(columns([4e5], [4]))
-    assert same.prediction == without.prediction
+    [same] = TablePredictor.of(early).predict(columns([4e5], [4]))
+    assert same == without
 
 
 @pytest.mark.slow
@@ -147,10 +146,10 @@ def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
     predictor = TablePredictor.of(
         job.measured(rows), on_progress=lambda done, total: calls.update([total])
     )
-    first = [each.prediction for each in predictor.estimate(job.part(asked))]
+    first = predictor.predict(job.part(asked))
     assert calls
     before = calls.copy()
-    assert [each.prediction for each in predictor.estimate(job.part(asked))] == first
+    assert predictor.predict(job.part(asked)) == first
     assert calls == before
     assert sum(predictor.members.values()) == pytest.approx(1.0)
 

@@ -20,7 +20,7 @@ PLANS = [PlanOnCluster(each.plan, each.cluster) for each in EXECUTIONS]
 def test_without_own_executions_the_start_answers_alone() -> None:
     answers = with_start(NOTHING, PLANS, shipped_start())
     said = shipped_start()(PLANS)
-    assert [each.level for each in answers] == [LEVEL] * len(PLANS)
+    assert [each.confidence_level for each in answers] == [LEVEL] * len(PLANS)
     for answer, log_seconds in zip(answers, said.tolist(), strict=True):
         assert answer.median_seconds == pytest.approx(2.718281828459045**log_seconds)
 

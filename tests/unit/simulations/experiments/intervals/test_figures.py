@@ -1,9 +1,11 @@
 """What answers come to: errors, coverage, widths and scores, with bootstrap intervals."""
 
+import math
+
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.prediction import Prediction
+from fedperf_client.prediction.prediction import Prediction, StudentT
 from fedperf_simulations.experiments.intervals.figures import (
     AnswerLabel,
     cover_row,
@@ -14,7 +16,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 )
 from fedperf_simulations.harness.experiment import Row
 
-ANSWER = Prediction(2.0, 1.0, 4.0)
+ANSWER = Prediction(math.log(2.0), StudentT.within(math.log(2.0)))
 
 
 def told(seconds: float, group: str = "a", predictor: str = "x") -> Row:

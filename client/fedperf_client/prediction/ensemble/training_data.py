@@ -1,0 +1,522 @@
+"""The training data of an organization: what learners are fitted on, and where it supports queries.
+
+All executions count, and a sample of them (`execution_table.training_sample`) is learnt from.
+`TrainingData` is the sample, with run times adjusted to the level of today, beside a `LocalSummary`
+of all executions. With features it becomes the `TrainingSet` that learners are fitted on.
+
+`TrainingSupport` measures how well all executions cover a query: whether it lies inside the range
+of what ran (`contains`), the share of its operators that are known (`fraction`), and platforms that
+only ran much smaller jobs (`platforms_exceeded`). `TrainingSet.similar_to` finds the executions
+that are evidence for a query.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.prediction.ensemble.changes import (
+    DriftObservations,
+    Stream,
+    StreamDrift,
+    WorkloadChange,
+    adjust_for_drift,
+    find_streams,
+    streams_until,
+    workload_changes,
+)
+from fedperf_client.prediction.ensemble.repeats import IsolatedRuns, Repeats
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.execution_table import (
+    ExecutionTable,
+    Ints,
+    Mask,
+    training_limit,
+    training_sample,
+    unpack_pairs,
+)
+from fedperf_client.prediction.prediction import Floats, shares_of
+from fedperf_client.prediction.query_encoding import UNNAMED, EncodedQueries, engine_bit
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+
+HULL_MARGIN = math.log(2.0)
+"""Sizes up to twice the largest, or down to half of the smallest, count as inside."""
+
+KNOWN_ROWS = math.log(10.0)
+STRANGE_ROWS = math.log(100.0)
+"""A kind of operator on a platform is known at up to ten times the source rows that it ran at, or a
+tenth, and unknown at a hundred times; in between ever less. That far, other costs dominate (starts,
+memory, disks), and a line through what was measured is a guess."""
+
+KNOWN_CORES = math.log(4.0)
+STRANGE_CORES = math.log(32.0)
+"""The same for cores over all nodes: those of a laptop say little of a cluster that shuffles."""
+
+LEAST_SHARE = 0.5
+"""Share of known operators from which on a query may lie inside."""
+
+TIMES = 10.0
+"""Jobs up to this many times the largest on a platform are compared across platforms."""
+
+MOST_OF_GROUP = 1.0
+"""Executions that a workload counts as at most."""
+
+_ROWS_AT_ONCE = 2**15
+
+_BEFORE = 0x5BF0_3635_1A2C_97E1
+"""Maps the number of a configuration to that of its runs before a change."""
+
+Pair = tuple[OperatorKind, Platform]
+"""A kind of operator on a platform."""
+
+Sizes = tuple[float, ...]
+"""Logs of source rows, largest output, cores, nodes, operators, and cores of a node."""
+
+Range = tuple[Sizes, Sizes]
+"""The least and the most of each."""
+
+ROWS, CORES = 0, 2
+_NOWHERE: Range = ((math.inf,) * 6, (-math.inf,) * 6)
+
+Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSupport:
+    """The sizes at which each kind of operator ran on each platform.
+
+    A kind on one platform and a platform with another kind say nothing of both together, so pairs
+    are kept.
+
+    Attributes:
+        ranges: of the queries in which each pair ran.
+    """
+
+    ranges: Mapping[Pair, Range]
+    _lowest: Sizes = field(init=False)
+    _highest: Sizes = field(init=False)
+
+    def __post_init__(self) -> None:
+        ends = self.ranges.values() or [_NOWHERE]
+        for name, of, reduced in (("_lowest", 0, min), ("_highest", 1, max)):
+            values = zip(*(each[of] for each in ends), strict=True)
+            object.__setattr__(self, name, tuple(map(reduced, values)))
+
+    @property
+    def platforms(self) -> frozenset[Platform]:
+        """Platforms that ran."""
+        return frozenset(platform for _, platform in self.ranges)
+
+    def on_engines(self, engines: int) -> "TrainingSupport":
+        """Return the support by executions on some engines, bits as of `engine_bit`."""
+        return TrainingSupport(
+            {pair: ends for pair, ends in self.ranges.items() if engine_bit(pair) & engines}
+        )
+
+    def contains(self, query: PlanOnCluster) -> bool:
+        """Return whether a query lies in the box around all executions and is mostly known.
+
+        More cores on a node than any had are another machine, however many all nodes have.
+        """
+        if not self.ranges:
+            return False
+        *sizes, cores_on_node = _sizes(query)
+        is_inside = all(
+            low - HULL_MARGIN <= size <= high + HULL_MARGIN
+            for low, size, high in zip(self._lowest, sizes, self._highest, strict=False)
+        )
+        return (
+            is_inside
+            and self.fraction_apart(query.plan) == 1
+            and self.fraction(query) >= LEAST_SHARE
+            and cores_on_node <= self._highest[-1]
+        )
+
+    def fraction(self, query: PlanOnCluster) -> float:
+        """Return the share of operators that ran on their platform at such rows and cores.
+
+        Sources count only in a plan of nothing else. Every plan has them, so that they say nothing
+        of the other work. Rows and cores beyond all executions do not reduce the share: cross-
+        validation imitates such queries.
+        """
+        operators, platforms = query.plan.workflow.operators, query.plan.platforms
+        if not self.ranges:
+            return 0.0
+        sizes = np.clip(_sizes(query), self._lowest, self._highest).tolist()
+        known = []
+        for operator, platform in zip(operators, platforms, strict=True):
+            low, high = self.ranges.get((operator.kind, platform), _NOWHERE)
+            known.append(
+                min(
+                    _nearness(sizes[at], (low[at], high[at]), near, strange)
+                    for at, near, strange in (
+                        (ROWS, KNOWN_ROWS, STRANGE_ROWS),
+                        (CORES, KNOWN_CORES, STRANGE_CORES),
+                    )
+                )
+            )
+        work = [each for each, operator in zip(known, operators, strict=True) if operator.inputs]
+        counted = work or known
+        return sum(counted) / len(counted)
+
+    def fraction_apart(self, plan: Plan) -> float:
+        """Return the share of operators whose kind ran and whose platform ran, be it apart."""
+        kinds, platforms = {kind for kind, _ in self.ranges}, self.platforms
+        operators = zip(plan.workflow.operators, plan.platforms, strict=True)
+        known = [operator.kind in kinds and where in platforms for operator, where in operators]
+        return sum(known) / len(known)
+
+    def most_rows(self, platform: Platform) -> float:
+        """Return the most source rows of an execution on a platform; 0 without any."""
+        most = (high[ROWS] for (_, where), (_, high) in self.ranges.items() if where is platform)
+        return max(map(math.expm1, most), default=0.0)
+
+    def platforms_exceeded(self, plan: Plan) -> tuple[Platform, ...]:
+        """Return the platforms of a plan that ran, but only much smaller jobs.
+
+        The box around all executions contains a small engine at the size of a large one as soon as
+        each ran somewhere. A comparison of platforms for one job must not rely on that.
+        """
+        ran = self.platforms.intersection(plan.platforms, NAMED_PLATFORMS)
+        rows = plan.workflow.source_rows
+        return tuple(each for each in sorted(ran) if rows > TIMES * self.most_rows(each))
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Executions as learners are fitted on them.
+
+    Attributes:
+        samples: encoded, [executions].
+        log_seconds: natural log of the measured wall seconds, float64 [executions].
+        places: scale and size, [executions].
+        groups: workload or configuration of each, int64 [executions]; never split by folds.
+    """
+
+    samples: EncodedQueries
+    log_seconds: Floats
+    places: ScaleAndSize
+    groups: Ints
+
+    def __len__(self) -> int:
+        return len(self.log_seconds)
+
+    @property
+    def effective_size(self) -> float:
+        """Sum of the weights of the executions."""
+        return float(self.samples.weights.sum())
+
+    def take(self, rows: Ints) -> "TrainingSet":
+        """Return these rows."""
+        samples = self.samples.take(rows)
+        groups = _groups(self.groups[rows], samples.configurations())
+        return TrainingSet(samples, self.log_seconds[rows], self.places.take(rows), groups)
+
+    def weighted_by_workload(self) -> "TrainingSet":
+        """Return the set with weights so that no workload exceeds `MOST_OF_GROUP` executions."""
+        shares = shares_of(self.groups, MOST_OF_GROUP)
+        return replace(self, samples=replace(self.samples, shares=shares))
+
+    @cached_property
+    def _pairs(self) -> Mask:
+        """Which kinds run on which named platforms, [pairs, executions]."""
+        pairs = self.samples.operator_pairs()
+        return np.ascontiguousarray(pairs.reshape(len(self), math.prod(pairs.shape[1:])).T)
+
+    @cached_property
+    def engines(self) -> Ints:
+        """Bits of the engines of each execution, [executions].
+
+        Features distinguish kinds on named platforms only: on the others all are alike.
+        """
+        bits = np.array([engine_bit(pair) for pair in product(OperatorKind, NAMED_PLATFORMS)])
+        engines = np.bitwise_or.reduce(self._pairs * bits[:, None], axis=0)
+        return np.where(self._pairs.any(axis=0), engines, UNNAMED)
+
+    def connected_engines(self, engines: int) -> int:
+        """Return the bits of those engines that ran, and of all that ran with them in one plan."""
+        found, wider = 0, engines
+        while wider != found:
+            together = self.engines[(self.engines & wider) != 0]
+            found, wider = wider, int(np.bitwise_or.reduce(together, initial=0))
+        return found
+
+    def similar_to(self, query: PlanOnCluster, *, sources: bool = False) -> Mask:
+        """Return which executions share an operator on its platform, at about such rows and cores.
+
+        Args:
+            query: to compare with.
+            sources: whether a source counts as well; otherwise only in a plan of nothing else.
+        """
+        plan = query.plan
+        operators = list(zip(plan.workflow.operators, plan.platforms, strict=True))
+        work = {(each.kind, where) for each, where in operators if each.inputs or sources}
+        pairs = work or {(each.kind, where) for each, where in operators}
+        named = [kind * len(NAMED_PLATFORMS) + w for kind, w in pairs if w in NAMED_PLATFORMS]
+        shared = self._pairs[named].any(axis=0)
+        if len(named) < len(pairs):
+            shared |= self.engines == UNNAMED
+        near = np.abs(self.places.size - np.log1p(plan.workflow.source_rows)) <= STRANGE_ROWS
+        near &= np.abs(self.places.scale - np.log(query.cluster.cores)) <= STRANGE_CORES
+        return np.asarray(shared & near)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LocalSummary:
+    """Facts of all local executions, of which only a sample is learnt from.
+
+    Attributes:
+        support: of all.
+        repeats: all by configuration.
+        clusters: resources of the executions on each platform, the usual ones first; those of all
+            executions under `UNASSIGNED`.
+        drifts: detected in all.
+        censored: those that did not end well, by configuration; their times are lower bounds.
+        isolated: those that predict their own jobs only, however they ended; not in `repeats` and
+            `censored`.
+        changes: of single workloads, detected in all.
+    """
+
+    support: TrainingSupport
+    repeats: Repeats
+    clusters: Clusters
+    drifts: tuple[StreamDrift, ...]
+    censored: Repeats
+    isolated: IsolatedRuns
+    changes: tuple[WorkloadChange, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingData:
+    """The training sample before it is joined with features, and the summary of all executions.
+
+    Attributes:
+        table: the training sample, in the order in which the executions finished.
+        log_seconds: of each, adjusted to the level of the last execution, [executions].
+        groups: of each, never split by folds, [executions].
+        summary: of all executions.
+    """
+
+    table: ExecutionTable
+    log_seconds: Floats
+    groups: Ints
+    summary: LocalSummary
+
+    @classmethod
+    def from_table(cls, table: ExecutionTable) -> "TrainingData":
+        """Return the training data of stored executions, in the order in which they finished.
+
+        Executions that are no evidence for other jobs are part of `LocalSummary.isolated` alone.
+        """
+        examples = table.take(table.teaches)
+        ended = examples.take(examples.is_ok)
+        observations = DriftObservations.of(ended)
+        streams = find_streams(observations)
+        detected = [int(s.rows[drift.change.alarm]) + 1 for s in streams for drift in s.drifts]
+        limit = training_limit(len(ended), max(detected, default=0))
+        oldest = ended.take(np.arange(limit))
+        sample = training_sample(oldest)
+        operators = _OperatorPairs.of(ended)
+        level = adjust_for_drift(ended.log_seconds, streams)
+        today, is_moved, changes = workload_changes(ended, operators.engines, level)
+        learnt = today
+        if limit < len(ended):
+            earlier = streams_until(observations, streams, limit)
+            earlier_level = adjust_for_drift(ended.log_seconds, earlier)[:limit]
+            learnt, _, _ = workload_changes(oldest, operators.engines[:limit], earlier_level)
+        others = table.take(table.is_ok & ~table.teaches)
+        others_today, _, others_changes = workload_changes(
+            others, _OperatorPairs.of(others).engines, others.log_seconds
+        )
+        log_seconds = table.log_seconds.copy()
+        log_seconds[table.is_ok & table.teaches] = today
+        log_seconds[table.is_ok & ~table.teaches] = others_today
+        isolated = table.job != 0
+        # Runs since a change tell how long a job takes; older ones only how much repeats differ.
+        has_newer = np.isin(ended.configuration, ended.configuration[~is_moved])
+        configurations = np.where(
+            is_moved & has_newer, ended.configuration ^ _BEFORE, ended.configuration
+        )
+        summary = LocalSummary(
+            TrainingSupport(operators.ranges),
+            _repeats(ended, configurations, operators.engines, today),
+            _clusters(ended, operators.platforms),
+            _drifts(streams),
+            _censored(examples),
+            _isolated_runs(table.take(isolated), log_seconds[isolated]),
+            (*changes, *others_changes),
+        )
+        return cls._of(ended.take(sample), learnt[sample], summary)
+
+    @classmethod
+    def from_history(cls, table: ExecutionTable, *, is_timed: bool) -> "TrainingData":
+        """Return the training data of a history, all of which is learnt from.
+
+        Changes of single workloads are not detected.
+
+        Args:
+            table: as of `ExecutionTable.from_history`.
+            is_timed: whether timestamps and the predictions of the public model are known.
+        """
+        ended = table.take(table.is_ok)
+        streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
+        today = adjust_for_drift(ended.log_seconds, streams)
+        operators = _OperatorPairs.of(ended)
+        summary = LocalSummary(
+            TrainingSupport(operators.ranges),
+            _repeats(ended, ended.configuration, operators.engines, today),
+            {},
+            _drifts(streams),
+            _censored(table),
+            _isolated_runs(ended.take(np.zeros(0, np.int64)), np.zeros(0)),
+            (),
+        )
+        return cls._of(ended, today, summary)
+
+    @classmethod
+    def _of(
+        cls, sample: ExecutionTable, log_seconds: Floats, summary: LocalSummary
+    ) -> "TrainingData":
+        return cls(sample, log_seconds, _groups(sample.workload, sample.configuration), summary)
+
+    def digest(self) -> bytes:
+        """Return 32 bytes that differ if the training sample does."""
+        digest = hashlib.sha256()
+        table = self.table
+        columns = (table.configuration, table.cell, table.start, self.log_seconds, self.groups)
+        for values in columns:
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.digest()
+
+    def with_features(self, features: Floats, starts: Mapping[str, Floats]) -> TrainingSet:
+        """Return the training set with flat features and the pretrained models' predictions."""
+        samples = EncodedQueries(features, self.table.cell, starts)
+        places = ScaleAndSize(np.log(self.table.cores), np.log1p(self.table.source_rows))
+        return TrainingSet(samples, self.log_seconds, places, self.groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OperatorPairs:
+    """Kinds of operators on platforms over all executions.
+
+    Attributes:
+        ranges: as of `TrainingSupport`.
+        platforms: that each execution uses, [executions, platforms].
+        engines: of each, as of `TrainingSet.engines`, [executions].
+    """
+
+    ranges: Mapping[Pair, Range]
+    platforms: Mask
+    engines: Ints
+
+    @classmethod
+    def of(cls, table: ExecutionTable) -> "_OperatorPairs":
+        """Unpack in batches, so that memory does not grow with all pairs of all executions."""
+        count, kinds, platforms = len(table), len(OperatorKind), len(Platform)
+        sizes = (
+            np.log1p(table.source_rows),
+            np.log1p(table.largest_rows),
+            np.log(table.cores),
+            np.log(table.nodes),
+            np.log(table.operators),
+            np.log(table.cores / table.nodes),
+        )
+        lowest, highest = np.full((2, kinds * platforms, len(sizes)), np.inf)
+        used, engines = np.zeros((count, platforms), np.bool_), np.zeros(count, np.int64)
+        bits = np.array([engine_bit(pair) for pair in product(OperatorKind, Platform)])
+        for begin in range(0, count, _ROWS_AT_ONCE):
+            batch = slice(begin, begin + _ROWS_AT_ONCE)
+            pairs = unpack_pairs(table.pairs[batch])
+            used[batch] = pairs.reshape(-1, kinds, platforms).any(axis=1)
+            engines[batch] = np.bitwise_or.reduce(pairs * bits, axis=1)
+            for pair in np.flatnonzero(pairs.any(axis=0)).tolist():
+                for place, values in enumerate(sizes):
+                    of_pair = values[batch][pairs[:, pair]]
+                    lowest[pair, place] = min(lowest[pair, place], of_pair.min())
+                    highest[pair, place] = min(highest[pair, place], -of_pair.max())
+        ranges = {
+            (OperatorKind(pair // platforms), Platform(pair % platforms)): (
+                tuple(lowest[pair].tolist()),
+                tuple((-highest[pair]).tolist()),
+            )
+            for pair in np.flatnonzero(np.isfinite(lowest[:, 0])).tolist()
+        }
+        named = engines & ~UNNAMED
+        return cls(ranges, used, np.where(named, named, engines))
+
+
+def _groups(workloads: Ints, configurations: Ints) -> Ints:
+    """Return the workloads; of one workload the configurations, of one of these the executions."""
+    for groups in (workloads, configurations):
+        if len(np.unique(groups)) > 1:
+            return groups
+    return np.arange(len(workloads))
+
+
+def _repeats(
+    ended: ExecutionTable, configurations: Ints, engines: Ints, log_seconds: Floats
+) -> Repeats:
+    """Return the runs that are not isolated, by configuration."""
+    shared = ended.job == 0
+    return Repeats.from_runs(configurations[shared], engines[shared], log_seconds[shared])
+
+
+def _drifts(streams: Iterable[Stream]) -> tuple[StreamDrift, ...]:
+    return tuple(drift for stream in streams for drift in stream.drifts)
+
+
+def _censored(table: ExecutionTable) -> Repeats:
+    cut = table.take(~table.is_ok & (table.job == 0))
+    return Repeats.from_runs(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds)
+
+
+def _isolated_runs(table: ExecutionTable, log_seconds: Floats) -> IsolatedRuns:
+    rows = np.argsort(table.job, kind="stable")
+    return IsolatedRuns(
+        table.job[rows],
+        table.configuration[rows],
+        table.read_bytes[rows],
+        table.mark[rows],
+        np.log(table.cores[rows]),
+        table.is_ok[rows],
+        log_seconds[rows],
+    )
+
+
+def _clusters(table: ExecutionTable, used: NDArray[np.bool_]) -> Clusters:
+    """Return the resources by platform, the usual ones first."""
+    numbers, clusters = table.clusters()
+    found = {}
+    for platform in Platform:
+        rows = numbers if platform is Platform.UNASSIGNED else numbers[used[:, platform]]
+        kinds, begins, counts = np.unique(rows, return_index=True, return_counts=True)
+        order = kinds[np.lexsort((begins, -counts))].tolist()
+        if order:
+            found[platform] = tuple(clusters[each] for each in order)
+    return found
+
+
+def _nearness(value: float, ends: tuple[float, float], known: float, strange: float) -> float:
+    """Return 1 up to `known` beyond the range, 0 from `strange` on."""
+    apart = max(ends[0] - value, value - ends[1], 0.0)
+    return min(1.0, max(0.0, (strange - apart) / (strange - known)))
+
+
+def _sizes(query: PlanOnCluster) -> Sizes:
+    operators, cluster = query.plan.workflow.operators, query.cluster
+    largest = max(operator.output_rows for operator in operators)
+    return (
+        math.log1p(query.plan.workflow.source_rows),
+        math.log1p(largest),
+        math.log(cluster.cores),
+        math.log(cluster.nodes),
+        math.log(len(operators)),
+        math.log(cluster.cores / cluster.nodes),
+    )
