@@ -234,11 +234,11 @@ def budget(context: typer.Context, json: Json = False) -> None:
     counts for the lifetime. Before the first period it is the cost of the expected schedule.
     """
     from fedperf_client.commands.planned_releases import expected_schedule, note_of_expected
-    from fedperf_client.release.history import UNIT, expected_spending, spending_of
+    from fedperf_client.release.history import UNIT, expected_spending, read_spending
 
     home = home_of(context)
     if home.ledgers:
-        spending = spending_of(home.ledgers, at=now())
+        spending = read_spending(home.ledgers, at=now())
     else:
         policy, planned = expected_schedule(home, at=now())
         spending = expected_spending(planned.schedule, policy.budget, policy.lifetime)

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol, TypeVar, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -26,9 +25,7 @@ from fedperf_client.contributions.local_sums import (
     workload_residuals,
 )
 from fedperf_client.contributions.mechanisms import SumWorkloads, WorkloadResiduals, feature_vector
-from fedperf_shared.model.architecture import named_arrays
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.releases.linear_queries import DIRECTIONS
@@ -94,17 +91,16 @@ class SharedGradients:
     last ones are held: a third of a gigabyte for all plans that ship.
     """
 
-    _weights: Sequence[Tensor] = ()
+    _weights: Weights = ()
     _anchors: Sequence[Features] = ()
     _taken: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, model: GGFN, anchors: Sequence[Features]) -> Tensor:
+    def __call__(self, model: Weights, anchors: Sequence[Features]) -> Tensor:
         """[anchors, weights], for reading; errors as `anchor_gradients`."""
-        weights = [each.detach() for each in model.parameters()]
-        if not (self._taken and _same(weights, self._weights) and _alike(anchors, self._anchors)):
+        if not (self._taken and _same(model, self._weights) and _alike(anchors, self._anchors)):
             self._taken.clear()  # before the next are there as well
             self._taken.append(anchor_gradients(model, anchors))
-            self._weights, self._anchors = [each.clone() for each in weights], list(anchors)
+            self._weights, self._anchors = [array.copy() for array in model], list(anchors)
         return self._taken[0]
 
 
@@ -172,7 +168,7 @@ class HistoryCompute:
         question = task.question
 
         def begun() -> Answer[Sum]:
-            model = model_from_arrays(named_arrays(task.arrays))
+            model = task.arrays
             public = [each.features for each in task.anchors]
             shared = self.shared.gradients
             taken = None if shared is None else shared(model, public)
@@ -204,8 +200,8 @@ def _alike(ones: Sequence[Features], others: Sequence[Features]) -> bool:
     )
 
 
-def _same(ones: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    return len(ones) == len(others) and all(map(torch.equal, ones, others))
+def _same(ones: Weights, others: Weights) -> bool:
+    return len(ones) == len(others) and all(map(np.array_equal, ones, others))
 
 
 def _asked(sum_of: SumWorkloads) -> object:

@@ -29,7 +29,7 @@ from enum import StrEnum, unique
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from cryptography.hazmat.primitives import serialization
@@ -43,7 +43,7 @@ from fedperf_client.node.exchange import Exchange
 from fedperf_client.node.participant import Participant
 from fedperf_client.node.updates import RequestRefusedError, open_request
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.gate import NoiseOf
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy
@@ -61,7 +61,6 @@ from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.architecture import weights_of
 from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.releases.period import ReleaseCalendar
@@ -74,6 +73,9 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import encode_signed_release
 from fedperf_shared.wire.services import EXCHANGE, ExchangeCalls
+
+if TYPE_CHECKING:
+    from fedperf_shared.model.ggfn import GGFN
 
 
 @unique
@@ -336,7 +338,7 @@ class Federation:
                     each.participant.tick(moment)
         self.coordinate()
 
-    def in_force(self) -> GGFN:
+    def in_force(self) -> "GGFN":
         """Return the newest promoted version."""
         with self.database.transaction() as session:
             checkpoint = registry.get_version(session, 0).checkpoint
@@ -540,7 +542,7 @@ def _other_start(task: Task) -> bytes | None:
 @cache
 def least_budget(schedule: Schedule, *, delta: float = DEFAULT_POLICY.delta) -> PrivacyBudget:
     """Return the budget that the schedule spends, and no more."""
-    return PrivacyBudget(epsilon(events_of(schedule.at_most()), delta), delta)
+    return PrivacyBudget(epsilon(to_events(schedule.at_most()), delta), delta)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ class Refusal(IntEnum):
 
     @classmethod
     def known(cls, code: int) -> "Refusal | None":
-        """The refusal with that code; None for a code that is not in this list."""
+        """Return the refusal with that code; None for a code that is not in this list."""
         return cls(code) if code in cls.__members__.values() else None
 
 

@@ -117,7 +117,7 @@ class KnownJob:
 
     @classmethod
     def of(cls, execution: "Execution") -> "KnownJob":
-        """The job of an execution."""
+        """Return the job of an execution."""
         origin, measured = execution.origin, execution.measurement
         operators = execution.plan.workflow.operators
         return cls(
@@ -139,7 +139,7 @@ class KnownJob:
 
     @property
     def answers_alone(self) -> bool:
-        """Whether only its own runs tell how long it takes."""
+        """Return whether only its own runs tell how long it takes."""
         return self.is_accelerated or not self.has_rows
 
 
@@ -161,7 +161,7 @@ class PlanOnCluster:
     def of(
         cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
     ) -> "list[PlanOnCluster]":
-        """One plan per assignment of platforms; their features are computed together."""
+        """Return one plan per assignment of platforms; their features are computed together."""
         plans = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
         features = featurize_assignments(workflow, assignments, cluster)
         for sized, each in zip(plans, features, strict=True):
@@ -343,5 +343,5 @@ class Execution:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it carries a run time worth learning from."""
+        """Return whether it carries a run time worth learning from."""
         return self.status is ExecutionStatus.OK

@@ -21,12 +21,12 @@ class InvalidSignatureError(InvalidInputError):
 
 
 def new_private_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh key from the operating system's randomness."""
+    """Return a fresh key from the operating system's randomness."""
     return ec.generate_private_key(CURVE())
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
-    """The key as DER SubjectPublicKeyInfo."""
+    """Return the key as DER SubjectPublicKeyInfo."""
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

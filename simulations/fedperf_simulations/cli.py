@@ -72,7 +72,7 @@ def demo(
     from fedperf_simulations.demo.demo import run_demo
     from fedperf_simulations.demo.processes import Programs
     from fedperf_simulations.demo.scenario import QUICK, DemoSize
-    from fedperf_simulations.demo.tables import show_summary
+    from fedperf_simulations.demo.summary import show_summary
     from fedperf_simulations.demo.workspace import DemoWorkspace, fresh_directory
     from fedperf_simulations.harness.terminal import stages_shown
 
@@ -214,9 +214,8 @@ def reproduce(
     reason; exit code 10: something failed, or is not what its cells say.
     """
     from fedperf_simulations.experiments import ENTRIES, load
-    from fedperf_simulations.harness.claims_page import write_claims
     from fedperf_simulations.harness.experiment import Settings
-    from fedperf_simulations.harness.reproduction import reproduced
+    from fedperf_simulations.harness.reproduction import reproduced, write_claims
 
     settings = Settings(seed, out, data, jobs, quick=not full)
     experiments = [(entry.command, load(entry)) for entry in ENTRIES]

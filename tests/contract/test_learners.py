@@ -33,7 +33,7 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.features import FLAT_FEATURES
-from fedperf_simulations.baselines.download import PretrainedWithPosterior
+from fedperf_simulations.baselines.table_mixture import PretrainedWithPosterior
 from tests.unit.client.prediction.jobs import layout
 from tests.unit.client.prediction.synthetic import draw_samples
 

@@ -11,7 +11,7 @@ import threadpoolctl
 from fedperf_server.inference.cell_directions import infer_cells
 from fedperf_server.inference.drift_evidence import SHIFT
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import REFERENCE, PlatformShift
+from fedperf_simulations.experiments.drift.report_detection import REFERENCE, PlatformShift
 from tests.fakes.report_years import read_drifts, year_of_reports
 
 SHIFTS = (

@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def in_this_process(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-    """As `workers.computing_process.TaskRunner`."""
+    """As `TaskRunner`."""
     del seconds
     return task()
 
 
 class Held:
-    """As `background.in_thread`, where the work is done when the test says so."""
+    """As `in_thread`, where the work is done when the test says so."""
 
     def __init__(self) -> None:
         self.begun: list[Callable[[], None]] = []

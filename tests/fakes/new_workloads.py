@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 
 from fedperf_memory.seeded_noise import SeededNoise
-from fedperf_simulations.experiments.drift.recurring_workloads import (
+from fedperf_simulations.experiments.drift.report_detection import (
     EXECUTION_SD,
     RecurringOrganization,
     RecurringYear,
     draw_organizations,
+    schedule_of,
 )
-from fedperf_simulations.experiments.drift.report_detection import schedule_of
 from tests.fakes.report_years import Year, reported
 
 WORKLOADS = 200

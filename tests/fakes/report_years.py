@@ -40,14 +40,15 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_simulations.experiments.drift.recurring_workloads import (
+from fedperf_simulations.experiments.drift.report_detection import (
+    HISTORY,
     REFERENCE,
     PlatformShift,
     RecurringYear,
     draw_executions,
     draw_organizations,
+    schedule_of,
 )
-from fedperf_simulations.experiments.drift.report_detection import HISTORY, schedule_of
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model import linearization
+from fedperf_shared.model.architecture import Weights, named_arrays, standardise, weights_of
+from fedperf_shared.model.checkpoint import state_to_arrays
 from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.linearization import Tangent
 from fedperf_shared.model.public_plans import (
     anchors_of,
@@ -30,8 +34,16 @@ def few_plans(count: int = PLANS) -> tuple[MeasuredPlan, ...]:
     )
 
 
+def to_weights(model: GGFN) -> Weights:
+    return weights_of(state_to_arrays(model))
+
+
+def standardised_outputs(model: Weights, plans: Sequence[Features]) -> NDArray[np.float64]:
+    return standardise(GgfnArrays.from_arrays(named_arrays(model)).log_seconds(plans))
+
+
 def tangent_at(
-    model: GGFN, anchors: Sequence[Features], *, directions: int = DIRECTIONS
+    model: Weights, anchors: Sequence[Features], *, directions: int = DIRECTIONS
 ) -> Tangent:
     """The tangent that a question about these anchors would be asked at."""
     gradients = linearization.anchor_gradients(model, anchors)

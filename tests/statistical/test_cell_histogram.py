@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fedperf_simulations.data.public_table import Columns, PublicTable
-from fedperf_simulations.experiments.drift.cell_histogram import BINS, release
+from fedperf_simulations.experiments.drift.rehearsal_methods import BINS, release
 
 pytestmark = pytest.mark.statistical
 

@@ -22,8 +22,13 @@ from fedperf_server.inference.drift_evidence import (
     compute_evidence,
 )
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import USED, PlatformShift
-from fedperf_simulations.experiments.drift.report_detection import IN_TIME, judged, schedule_of
+from fedperf_simulations.experiments.drift.report_detection import (
+    IN_TIME,
+    USED,
+    PlatformShift,
+    judged,
+    schedule_of,
+)
 from tests.fakes.new_workloads import year_of_new_workloads
 from tests.fakes.report_years import Year, read_drifts, year_of_reports
 

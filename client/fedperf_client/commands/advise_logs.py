@@ -4,7 +4,7 @@ The logs are stored first, because predictions use the runs in the store. Storin
 effect.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from fedperf_client.advice.spark_application import (
 )
 from fedperf_client.commands.predict import open_predictor
 from fedperf_client.diagnosis.job_facts import JobFacts, event_logs_in, jobs_of
-from fedperf_client.formatting.facts import Fact, for_people, show_table, values_of
+from fedperf_client.formatting.facts import Fact, for_people, show_facts, show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.node_prices import PriceList, cost_text, load_prices
@@ -37,7 +37,7 @@ from fedperf_client.workers.machine import cluster_config, usable_cores
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.runtime.command_line import NO_ANSWER, shortened, show
-from fedperf_shared.runtime.quantities import counted, duration_text, size_text
+from fedperf_shared.runtime.quantities import counted, duration_text
 
 LONGEST_NAME = 80
 _BATCH = 100
@@ -104,10 +104,9 @@ def advise_on_logs(
                 f"{len(advice)} of {len(applications)} applications, most core-hours in queries "
                 "first, over all runs in the logs"
             )
-        for each in advice:
-            for line in advice_lines(each, price_list):
-                typer.echo(line)
-            show_table(size_rows(each, price_list), json=False)
+        for position, each in enumerate(advice):
+            typer.echo("\n" if position else "", nl=False)
+            _show(each, price_list)
     if deadline_seconds is not None and not any(each.meets_deadline for each in advice):
         raise typer.Exit(NO_ANSWER)
 
@@ -163,82 +162,79 @@ def _local_cluster() -> ClusterConfig:
     return cluster_config(usable_cores())
 
 
+def _show(advice: ExecutorAdvice, prices: PriceList | None) -> None:
+    settings = advice.application.settings
+    show_facts(advice_facts(advice, prices), json=False)
+    for option in advice.conf:
+        typer.echo(f"  {option}")
+    if settings.is_databricks:
+        typer.echo("On Databricks, an executor is a worker: set its number of workers.")
+    if settings.has_dynamic_executors:
+        typer.echo("Costs assume executors from beginning to end; dynamic ones may cost less.")
+    show_table(size_rows(advice, prices), json=False)
+
+
 def advice_facts(advice: ExecutorAdvice, prices: PriceList | None) -> list[Fact]:
-    """Return the advice for JSON."""
-    application, other = advice.application, better_engine(advice)
+    """Return the advice with its reasons."""
+    application, rival = advice.application, advice.rival
+    best, current = advice.best, advice.current
 
     def row(runtime: ApplicationRuntime) -> dict[str, object]:
         return values_of(_size_facts(advice, runtime, prices))
 
-    engine = None
-    if other is not None:
-        engine = {
-            "engine": other[0].name.lower(),
-            "p50_seconds": other[1].median_seconds,
-            "p90_seconds": other[1].p90_seconds,
-            "chance_faster": other[2],
-            "extrapolating": other[1].extrapolating,
-        }
+    def text(runtime: ApplicationRuntime) -> str:
+        cost = _cost_text(advice, runtime, prices)
+        return f"{_size_text(advice, runtime)}: {_time_text(runtime)}, {cost}"
+
+    parallelism = duration_text(application.low_parallelism_seconds)
+    if best.cluster.cores > current.cluster.cores:
+        parallelism += ", which more cores shorten only with more partitions"
+    engine, engine_text = _engine(advice)
+    keep = "keep " if best is current else ""
     return [
-        Fact("application", application.name),
-        Fact("runs", application.runs),
+        Fact(
+            "application",
+            application.name,
+            "application",
+            shortened(application.name, LONGEST_NAME),
+        ),
+        Fact("runs", application.runs, "runs in the logs"),
         Fact("core_seconds_of_runs", application.used_core_seconds),
-        Fact("queries", len(application.queries)),
-        Fact("wall_seconds", application.wall_seconds),
-        Fact("non_query_seconds", application.non_query_seconds),
-        Fact("spilled_bytes", application.spilled_bytes),
-        Fact("low_parallelism_seconds", application.low_parallelism_seconds),
+        Fact("queries", len(application.queries), "queries"),
+        Fact("wall_seconds", application.wall_seconds, "run time"),
+        Fact(
+            "non_query_seconds",
+            application.non_query_seconds,
+            "outside of queries" if application.non_query_seconds else None,
+        ),
+        Fact(
+            "spilled_bytes",
+            application.spilled_bytes,
+            "spilled to disk (see fedperf diagnose)" if application.spilled_bytes else None,
+        ),
+        Fact(
+            "low_parallelism_seconds",
+            application.low_parallelism_seconds,
+            "stages with idle cores" if application.low_parallelism_seconds else None,
+            parallelism,
+        ),
         Fact("executor_cores", application.executor_cores),
         Fact("executor_memory_bytes", advice.memory_bytes),
-        Fact("deadline_seconds", advice.deadline_seconds),
+        Fact("current", row(current), "current", text(current)),
+        Fact("choice", row(best), "recommended", f"{keep}{text(best)}"),
+        Fact(
+            "no_difference_to",
+            None if rival is None else row(rival),
+            "not distinguishable",
+            "" if rival is None else f"{text(rival)}, {_rival_text(rival, current)}",
+        ),
+        Fact("deadline_seconds", advice.deadline_seconds, "deadline"),
+        Fact("meets_deadline", advice.meets_deadline, "meets the deadline", _deadline_text(advice)),
         Fact("probability", advice.probability),
-        Fact("meets_deadline", advice.meets_deadline),
         Fact("conf", list(advice.conf)),
-        Fact("choice", row(advice.best)),
-        Fact("current", row(advice.current)),
-        Fact("no_difference_to", None if advice.rival is None else row(advice.rival)),
         Fact("sizes", [row(each) for each in advice.runtimes]),
-        Fact("local_engine", engine),
+        Fact("local_engine", engine, "queries on this machine", engine_text),
     ]
-
-
-def advice_lines(advice: ExecutorAdvice, prices: PriceList | None) -> Iterator[str]:
-    """Yield the advice and its reasons for people."""
-    application, best, current = advice.application, advice.best, advice.current
-    queries = len(application.queries)
-    yield (
-        f"{shortened(application.name, LONGEST_NAME)}: {queries} "
-        f"{'query' if queries == 1 else 'queries'}, {duration_text(application.wall_seconds)} on "
-        f"{_size_text(advice, current)}"
-        + (f"; the last of {application.runs} runs" if application.runs > 1 else "")
-    )
-    keep, instead = "keep ", ""
-    if best is not current:
-        keep, instead = "", f" instead of {_cost_text(advice, current, prices)}"
-    yield (
-        f"  recommended: {keep}{_size_text(advice, best)}, {_time_text(best)}, "
-        f"{_cost_text(advice, best, prices)}{instead}"
-    )
-    if advice.rival is not None:
-        yield f"  {_rival_text(advice, advice.rival, prices)}"
-    if advice.deadline_seconds is not None:
-        yield f"  deadline {duration_text(advice.deadline_seconds)}: {_deadline_text(advice)}"
-    yield from (f"  {each}" for each in advice.conf)
-    if application.settings.is_databricks:
-        yield "  On Databricks, an executor is a worker: set its number of workers."
-    if application.spilled_bytes:
-        yield f"  {size_text(application.spilled_bytes)} spilled to disk; see fedperf diagnose"
-    if best.cluster.cores > current.cluster.cores and application.low_parallelism_seconds:
-        yield (
-            f"  {duration_text(application.low_parallelism_seconds)} were stages with no more "
-            "tasks than cores; more cores speed them up only with more partitions"
-        )
-    if application.settings.has_dynamic_executors:
-        yield "  Costs assume executors from beginning to end; dynamic allocation may need fewer."
-    if application.non_query_seconds:
-        yield f"  {duration_text(application.non_query_seconds)} outside of queries, unchanged"
-    if (engine := _engine_text(advice)) is not None:
-        yield f"  {engine}"
 
 
 def size_rows(advice: ExecutorAdvice, prices: PriceList | None) -> list[list[Fact]]:
@@ -270,34 +266,31 @@ def _size_facts(
     return facts
 
 
-def _rival_text(advice: ExecutorAdvice, rival: ApplicationRuntime, prices: PriceList | None) -> str:
-    """Explain why the current size is kept although the median of another one is better."""
-    is_cheaper = rival.cost < advice.current.cost
-    better = "cheaper" if is_cheaper else "faster"
+def _rival_text(rival: ApplicationRuntime, current: ApplicationRuntime) -> str:
+    is_cheaper = rival.cost < current.cost
     compare = rival.probability_cheaper if is_cheaper else rival.probability_faster
-    return (
-        f"{_size_text(advice, rival)} would be {better} by the median ({_time_text(rival)}, "
-        f"{_cost_text(advice, rival, prices)}), but with a probability of only "
-        f"{format_probability(compare(advice.current))}: the difference is not distinguishable"
-    )
+    better = "cheaper" if is_cheaper else "faster"
+    return f"{better} with a probability of only {format_probability(compare(current))}"
 
 
 def _deadline_text(advice: ExecutorAdvice) -> str:
-    probability = format_probability(advice.probability or 0.0)
+    if advice.deadline_seconds is None or advice.probability is None:
+        return ""
+    probability = f"with a probability of {format_probability(advice.probability)}"
     if advice.meets_deadline:
-        return f"met with a probability of {probability}"
-    if advice.application.non_query_seconds >= (advice.deadline_seconds or 0.0):
-        return "no size meets it, as the time outside of queries alone is longer; keep the size"
+        return f"yes, {probability}"
+    if advice.application.non_query_seconds >= advice.deadline_seconds:
+        return "no, the time outside of queries alone is longer"
     if not advice.probability:
-        return "no compared size meets it; keep the size"
-    return f"no compared size meets it with a probability of 90%; this one has {probability}"
+        return "no compared size does"
+    return f"no compared size does with a probability of 90%; the recommended one {probability}"
 
 
-def _engine_text(advice: ExecutorAdvice) -> str | None:
-    """Compare the queries with an engine on this machine."""
+def _engine(advice: ExecutorAdvice) -> tuple[dict[str, object] | None, str]:
+    """Return the comparison of the queries with an engine on this machine, and its text."""
     other = better_engine(advice)
     if other is None:
-        return None
+        return None, ""
     engine, runtime, probability = other
     if runtime.extrapolating:
         conclusion = (
@@ -310,9 +303,16 @@ def _engine_text(advice: ExecutorAdvice) -> str | None:
         conclusion = f"slower with a probability of {format_probability(1 - probability)}"
     else:
         conclusion = "not distinguishable, so stay on Spark"
-    return (
-        f"queries alone: {_time_text(advice.current_queries)}; on {engine.name.lower()} on this "
-        f"machine ({counted(runtime.cluster.cores, 'core')}): {_time_text(runtime)}, {conclusion}"
+    values = {
+        "engine": engine.name.lower(),
+        "p50_seconds": runtime.median_seconds,
+        "p90_seconds": runtime.p90_seconds,
+        "chance_faster": probability,
+        "extrapolating": runtime.extrapolating,
+    }
+    return values, (
+        f"{engine.name.lower()} on {counted(runtime.cluster.cores, 'core')}: "
+        f"{_time_text(runtime)} instead of {_time_text(advice.current_queries)}, {conclusion}"
     )
 
 

@@ -29,7 +29,7 @@ from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
-from fedperf_client.release.history import Spending, spending_of
+from fedperf_client.release.history import Spending, read_spending
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
 from fedperf_client.release.policy import load_policy
@@ -98,8 +98,7 @@ class Environment:
         requirements: requirements of the package, from its metadata.
         python: allowed versions of Python.
         version: version of an installed package. Raises PackageNotFoundError for any other.
-        extras: names of the extras.
-        missing_packages: packages of an extra that are not installed.
+        missing_packages: by extra, its packages that are not installed.
         status: the coordinator's reply to a member that requests its status.
         kinds: installed kinds of sources, with the error of each that does not load.
     """
@@ -109,8 +108,7 @@ class Environment:
     requirements: Callable[[], Sequence[str]]
     python: Callable[[], str]
     version: Callable[[str], str]
-    extras: Callable[[], Sequence[str]]
-    missing_packages: Callable[[str], Sequence[str]]
+    missing_packages: Callable[[], Mapping[str, Sequence[str]]]
     status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]"
     kinds: Callable[[], Mapping[str, Exception | None]]
 
@@ -123,8 +121,7 @@ def process_environment(now: Callable[[], datetime]) -> Environment:
         requirements=lambda: metadata.requires(PACKAGE) or [],
         python=lambda: metadata.metadata(PACKAGE)["Requires-Python"] or "",
         version=metadata.version,
-        extras=lambda: [*extras()],
-        missing_packages=lambda extra: [*missing_packages(extra)],
+        missing_packages=lambda: {extra: [*missing_packages(extra)] for extra in extras()},
         status=_request_status,
         kinds=installed_kinds,
     )
@@ -249,7 +246,7 @@ def _agreement(name: str, disagreement: str | None) -> _Statement:
 
 
 def _check_budget(home: Home, environment: Environment) -> Iterator[_Statement]:
-    spending = spending_of(home.ledgers, at=environment.now())
+    spending = read_spending(home.ledgers, at=environment.now())
     if not spending:
         yield _ok("nothing is spent: no period has begun")
         return
@@ -408,7 +405,7 @@ def _check_versions(_: Home, environment: Environment) -> Iterator[_Statement]:
 
 
 def _check_extras(_: Home, environment: Environment) -> Iterator[_Statement]:
-    missing = {extra: environment.missing_packages(extra) for extra in environment.extras()}
+    missing = environment.missing_packages()
     if installed := [extra for extra, packages in missing.items() if not packages]:
         yield _ok(f"installed: {', '.join(installed)}")
     for extra, packages in missing.items():

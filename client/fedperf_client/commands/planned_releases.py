@@ -101,12 +101,12 @@ class PlannedSlots:
 
     def rows(self) -> list[list[Fact]]:
         """Return the facts of every slot."""
-        from fedperf_client.release.accountant import epsilon, events_of
+        from fedperf_client.release.accountant import epsilon, to_events
 
         costs: dict[object, float] = {}
         for slot in self.schedule.slots:
             if slot.parameters not in costs:
-                costs[slot.parameters] = epsilon(events_of([slot]), self.budget.delta)
+                costs[slot.parameters] = epsilon(to_events([slot]), self.budget.delta)
         return [
             named_facts(
                 {

@@ -39,10 +39,6 @@ class LocalPath(ParamType[Path]):
         return local_path(str(value))
 
 
-class MissingAnnexError(ConfigurationError):
-    """Raised when no installed package registers a function that is needed."""
-
-
 class AnnexCommands(ProgramCommands):
     """The commands of the core, and those of annexes, which are imported when needed."""
 
@@ -69,14 +65,14 @@ def load_function(group: str, name: str) -> Callable[..., Any]:
     """Return the function that an annex registers under a name.
 
     Raises:
-        MissingAnnexError: nothing is registered.
+        ConfigurationError: no installed package registers it.
     """
     from importlib.metadata import entry_points
 
     for each in entry_points(group=group, name=name):
         function: Callable[..., Any] = each.load()
         return function
-    raise MissingAnnexError(f"no installed package registers {name} of {group}; reinstall fedperf")
+    raise ConfigurationError(f"no installed package registers {name} of {group}; reinstall fedperf")
 
 
 def home_of(context: typer.Context, *, must_exist: bool = True) -> "Home":

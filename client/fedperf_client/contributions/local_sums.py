@@ -33,7 +33,7 @@ from fedperf_client.contributions.mechanisms import (
 )
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.execution import Execution, PlanOnCluster
-from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, named_arrays
+from fedperf_shared.model.architecture import TARGET_CENTER, TARGET_SCALE, Weights, standardise
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.releases.basis import cell_of
@@ -44,8 +44,6 @@ from fedperf_shared.workflow.features import Features, featurize
 
 if TYPE_CHECKING:
     import torch
-
-    from fedperf_shared.model.ggfn import GGFN
 
 NEEDED_FOR_REPORTS = ("fedperf_client.contributions.local_sums", "fedperf_client.home.store")
 NEEDED_FOR_LINEARIZED = (*NEEDED_FOR_REPORTS, "fedperf_shared.model.linearization")
@@ -63,14 +61,14 @@ class LabelledGraph:
         graph: its plan's features.
         cell: index of its plan's cell in the public basis.
         log_seconds: natural log of its wall run time.
-        epoch: the drift regime in which it finished; 0 is the first.
+        regime: the drift regime in which it finished; 0 is the first.
     """
 
     workload: str
     graph: Features
     cell: int
     log_seconds: float
-    epoch: int = 0
+    regime: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,14 +107,14 @@ class LinearizedTask:
         arrays: of the model that is linearized, in the order of the architecture.
         question: the coordinator's linear query.
         anchors: the public plans that the query is about, with their variants.
-        epoch_starts: when each drift regime after the first one began.
+        regime_starts: when each drift regime after the first one began.
     """
 
     store: Path
     arrays: Sequence[NDArray[np.float32]]
     question: LinearizedQuery
     anchors: Sequence[PlanOnCluster]
-    epoch_starts: Sequence[datetime] = ()
+    regime_starts: Sequence[datetime] = ()
 
     def __call__(self) -> NDArray[np.int64]:
         """Return the private sum over all own workloads.
@@ -126,12 +124,10 @@ class LinearizedTask:
             InvalidModelStateError: the task's arrays are not weights of this architecture.
         """
         from fedperf_client.home.store import ExecutionStore
-        from fedperf_shared.model.checkpoint import model_from_arrays
 
         with ExecutionStore.open(self.store) as store:
-            labelled = label_executions(store.executions(), self.epoch_starts)
-        model = model_from_arrays(named_arrays(self.arrays))
-        return linearized_sum(model, labelled, self.question, self.anchors)
+            labelled = label_executions(store.executions(), self.regime_starts)
+        return linearized_sum(self.arrays, labelled, self.question, self.anchors)
 
 
 def make_release(
@@ -177,7 +173,7 @@ def label_executions(
             graph=featurize(each.plan, each.cluster),
             cell=cell_of(each.plan).index,
             log_seconds=float(np.log(each.measurement.runtime_seconds)),
-            epoch=bisect_right(regime_starts, each.finished_at),
+            regime=bisect_right(regime_starts, each.finished_at),
         )
         for each in executions
         if each.is_ok and each.measurement is not None
@@ -204,21 +200,19 @@ def workload_residuals(
 
 
 def workload_features(
-    model: "GGFN", labelled: Sequence[LabelledGraph], directions: "torch.Tensor"
+    model: Weights, labelled: Sequence[LabelledGraph], directions: "torch.Tensor"
 ) -> tuple[WorkloadFeatures, ...]:
     """Return one entry per workload, in no meaningful order; empty where nothing ran."""
-    import torch
-
-    from fedperf_shared.model.ggfn import standardise
     from fedperf_shared.model.linearization import directional_derivatives
 
     outputs, features = directional_derivatives(
         model, [each.graph for each in labelled], directions
     )
     # As far as a prediction goes, which stays within the public bounds.
-    predicted = standardise(torch.from_numpy(outputs) * TARGET_SCALE + TARGET_CENTER)
-    measured = standardise(torch.tensor([each.log_seconds for each in labelled]).double())
-    residuals = (measured - predicted).numpy()
+    predicted = standardise(outputs * TARGET_SCALE + TARGET_CENTER)
+    # Labels are rounded to float32, as the model's training targets are.
+    measured = np.array([each.log_seconds for each in labelled], np.float32).astype(np.float64)
+    residuals = standardise(measured) - predicted
     return tuple(
         WorkloadFeatures(
             features[rows], residuals[rows], regime_shares([labelled[row] for row in rows])
@@ -228,7 +222,7 @@ def workload_features(
 
 
 def linearized_sum(
-    model: "GGFN",
+    model: Weights,
     labelled: Sequence[LabelledGraph],
     question: LinearizedQuery,
     anchors: Sequence[PlanOnCluster],
@@ -257,8 +251,8 @@ def regime_shares(executions: Sequence[LabelledGraph]) -> NDArray[np.float64]:
     So a workload's behavior before a drift is rehearsed beside its present one, however many
     executions there are of either.
     """
-    counts = Counter(each.epoch for each in executions)
-    return np.array([1 / (len(counts) * counts[each.epoch]) for each in executions])
+    counts = Counter(each.regime for each in executions)
+    return np.array([1 / (len(counts) * counts[each.regime]) for each in executions])
 
 
 def _rows_by_workload(labelled: Sequence[LabelledGraph]) -> Iterable[list[int]]:

@@ -62,10 +62,6 @@ class Encoder:
     key: bytes
     encode: Encode
 
-    def __call__(self, executions: Sequence[Execution]) -> Columns:
-        """Return the columns of `executions`."""
-        return self.encode(executions)
-
 
 def append(
     connection: sqlite3.Connection,

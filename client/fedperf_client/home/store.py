@@ -287,7 +287,7 @@ class ExecutionStore(Closing):
         batch = list(executions)
         rows = [_to_row(execution) for execution in batch]
         missing = [] if encoder is None else self.missing(batch)
-        encoded = None if encoder is None or not missing else encoder(missing)
+        encoded = None if encoder is None or not missing else encoder.encode(missing)
         with clear_errors(self._path), transaction(self._connection):
             ((last,),) = self._rows("SELECT coalesce(max(rowid), 0) FROM execution")
             before = self._connection.total_changes
@@ -478,7 +478,7 @@ class ExecutionStore(Closing):
             parts = list(segments.read(self._connection, encoder.key))
             for begin, end in gaps:
                 parts += self._encode(encoder, begin, end, keep=keep)
-        parts = parts or [dict(encoder([]))]
+        parts = parts or [dict(encoder.encode([]))]
         parts[0].pop(segments.WIDE, None)
         order = np.argsort(np.concatenate([each[segments.NUMBER] for each in parts]))
         return {name: np.concatenate([each[name] for each in parts])[order] for name in parts[0]}
@@ -489,7 +489,7 @@ class ExecutionStore(Closing):
             stored, parts = segments.wide_of(self._connection, encoder.key, numbers)
         missing = np.setdiff1d(numbers, stored)
         if len(missing):
-            parts.append(encoder(self.numbered(missing.tolist()))[segments.WIDE])
+            parts.append(encoder.encode(self.numbered(missing.tolist()))[segments.WIDE])
         return np.concatenate(parts)[np.argsort(np.concatenate([stored, missing]))]
 
     def in_order(self) -> NDArray[np.int64]:
@@ -517,7 +517,7 @@ class ExecutionStore(Closing):
             rows = self._connection.execute(_SELECT_RANGE, (begin, end, _PAGE_ROWS)).fetchall()
             numbers = [int(row["number"]) for row in rows]
             last = numbers[-1] if len(rows) == _PAGE_ROWS else end
-            encoded = encoder(list(self._executions(rows)))
+            encoded = encoder.encode(list(self._executions(rows)))
             if keep and not self._is_unchanged:
                 with transaction(self._connection):
                     again = self._connection.execute(_SELECT_RANGE, (begin, last, _PAGE_ROWS))

@@ -98,7 +98,6 @@ class Node:
         self._handler = handler
         self._app = client_app(self._release_for)
         self._polling = polling or PollingPolicy()
-        self._work: dict[SlotKey, Future[SignedRelease]] = {}
         self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
         self.connection = Connection.CONNECTING
         self.odd_answers = 0
@@ -171,13 +170,12 @@ class Node:
 
     def _future(self, request: TrainRequest) -> Future[SignedRelease]:
         """Return the work on the slot: a second request for it shares the first one's."""
-        for slot in [slot for slot, future in self._work.items() if future.done()]:
-            del self._work[slot]
-        if request.slot not in self._work:
-            if len(self._work) >= MAX_OPEN_SLOTS:
-                raise RequestRefusedError("too many slots at once", Refusal.BUSY)
-            self._work[request.slot] = self._handler(request)
-        return self._work[request.slot]
+        waiting = self._waiting.get(request.slot)
+        if waiting is None and len(self._waiting) >= MAX_OPEN_SLOTS:
+            raise RequestRefusedError("too many slots at once", Refusal.BUSY)
+        if waiting is not None and not waiting[1].done():
+            return waiting[1]
+        return self._handler(request)
 
     def _dispatch(self, fleet: FleetClient) -> None:
         for slot, (message, future) in list(self._waiting.items()):

@@ -59,7 +59,7 @@ class PrivacyBudget:
         return replace(self, epsilon=epsilon)
 
 
-def event_of(parameters: Parameters) -> "DpEvent":
+def to_event(parameters: Parameters) -> "DpEvent":
     """Return the privacy event of one slot, for add or remove one workload.
 
     A report of either kind, or a linearized update, is one Gaussian of sensitivity 1. An update by
@@ -68,9 +68,9 @@ def event_of(parameters: Parameters) -> "DpEvent":
     return EVENTS[kinds.kind_of(parameters)](parameters)
 
 
-def events_of(slots: Iterable[Slot]) -> list["DpEvent"]:
+def to_events(slots: Iterable[Slot]) -> list["DpEvent"]:
     """Return one event per slot."""
-    return [event_of(slot.parameters) for slot in slots]
+    return [to_event(slot.parameters) for slot in slots]
 
 
 def epsilon(events: Iterable["DpEvent"], delta: float) -> float:

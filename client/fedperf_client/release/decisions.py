@@ -102,7 +102,7 @@ class Decisions:
                 key, outcome, reason=f"its time to leave was {leaves_at.isoformat()}"
             )
         with self._transaction() as connection:
-            obstacle = self._find_obstacle(key, outcome, _find_last(connection, key), at=at)
+            obstacle = self._find_obstacle(key, outcome, _read(connection).get(key), at=at)
             if obstacle:
                 raise DecisionTooLateError(key, outcome, reason=obstacle)
             reason = WithholdReason.OPERATOR if outcome is Outcome.WITHHELD else None
@@ -115,7 +115,7 @@ class Decisions:
     def settle(self, key: SlotKey, mode: ReleaseMode, *, at: datetime) -> Decision | None:
         """Return `status`, which is final from now on unless it is None."""
         with self._transaction() as connection:
-            last = _find_last(connection, key)
+            last = _read(connection).get(key)
             decision = self._status(key, last, mode, at=at)
             if decision is not None and not (last and last.settled):
                 final = Decision(decision.outcome, at, settled=True, reason=decision.reason)
@@ -127,7 +127,7 @@ class Decisions:
     ) -> None:
         """Withhold the slot's release from now on, whatever was decided."""
         with self._transaction() as connection:
-            last = _find_last(connection, key)
+            last = _read(connection).get(key)
             if last is None or not last.settled:
                 final = Decision(Outcome.WITHHELD, at, settled=True, reason=reason)
                 _insert(connection, key, final)
@@ -137,8 +137,7 @@ class Decisions:
         if not self.path.is_file():
             return {}
         with self._transaction() as connection:
-            rows = connection.execute("SELECT * FROM decision ORDER BY id").fetchall()
-        return {SlotKey(ReleaseKind(row[1]), row[2], row[3]): _from_row(row) for row in rows}
+            return _read(connection)
 
     def _find_obstacle(
         self, key: SlotKey, outcome: Outcome, last: Decision | None, *, at: datetime
@@ -182,18 +181,21 @@ class Decisions:
             yield connection
 
 
-def _find_last(connection: sqlite3.Connection, key: SlotKey) -> Decision | None:
-    row = connection.execute(
-        "SELECT * FROM decision"
-        " WHERE kind = ? AND window = ? AND slot = ? ORDER BY id DESC LIMIT 1",
-        (int(key.kind), key.window, key.index),
-    ).fetchone()
-    return None if row is None else _from_row(row)
-
-
-def _from_row(row: tuple[int, int, int, int, str, int, int, str | None]) -> Decision:
-    reason = WithholdReason(row[7]) if row[7] else None
-    return Decision(Outcome(row[4]), from_unix_ms(row[5]), bool(row[6]), reason)
+def _read(connection: sqlite3.Connection) -> dict[SlotKey, Decision]:
+    """Return the last decision on each slot that has one."""
+    rows = connection.execute(
+        "SELECT kind, window, slot, verdict, decided_unix_ms, settled, because"
+        " FROM decision ORDER BY id"
+    ).fetchall()
+    return {
+        SlotKey(ReleaseKind(kind), window, index): Decision(
+            Outcome(outcome),
+            from_unix_ms(decided),
+            bool(settled),
+            WithholdReason(reason) if reason else None,
+        )
+        for kind, window, index, outcome, decided, settled, reason in rows
+    }
 
 
 def _insert(connection: sqlite3.Connection, key: SlotKey, decision: Decision) -> None:

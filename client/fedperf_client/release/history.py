@@ -17,12 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.formatting.facts import Fact
-from fedperf_client.release.accountant import (
-    PrivacyBudget,
-    epsilon,
-    events_of,
-    replace_one_epsilon,
-)
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, replace_one_epsilon, to_events
 from fedperf_client.release.decisions import Decision, Decisions, Outcome
 from fedperf_client.release.ledger import LedgerEntry, PrivacyLedger, ReleaseState
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
@@ -191,7 +186,7 @@ def summarize_payload(payload: bytes) -> dict[str, object]:
     }
 
 
-def spending_of(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...]:
+def read_spending(ledgers: Sequence[Path], *, at: datetime) -> tuple[Spending, ...]:
     """Return the lifetime first, then every period, oldest first; nothing before the first period.
 
     Args:
@@ -235,7 +230,7 @@ def _past_release(
     named_period: Period | None,
 ) -> PastRelease:
     slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
-    events, delta = events_of(slots), ledger.budget.delta
+    events, delta = to_events(slots), ledger.budget.delta
     stored = ledger.stored(entry.key)
     return PastRelease(
         name=slot_name(entry.key, period=named_period),
@@ -302,11 +297,11 @@ def _with_state(release: PastRelease, uses: Counter[int]) -> PastRelease:
 def _spending(
     period: Period | None, budget: PrivacyBudget, planned: Sequence[Slot], charged: Sequence[Slot]
 ) -> Spending:
-    events = events_of(charged)
+    events = to_events(charged)
     return Spending(
         period=period,
         budget=budget,
-        planned=epsilon(events_of(planned), budget.delta),
+        planned=epsilon(to_events(planned), budget.delta),
         spent=epsilon(events, budget.delta),
         spent_replace_one=replace_one_epsilon(events, budget.delta),
         slots=len(planned),

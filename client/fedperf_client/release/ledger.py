@@ -38,7 +38,7 @@ from enum import StrEnum, unique
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger_files import (
     PERIOD_LEDGER,
     ConfirmedRelease,
@@ -367,7 +367,7 @@ class PrivacyLedger:
 
     def spent(self, at: datetime) -> float:
         """Return epsilon of all slots charged until `at`, for add or remove one workload."""
-        return epsilon(events_of(self.charged(at)), self.budget.delta)
+        return epsilon(to_events(self.charged(at)), self.budget.delta)
 
     def charged(self, at: datetime) -> tuple[Slot, ...]:
         """Return the slots that were charged until `at`, in the order of their charges."""
@@ -405,7 +405,7 @@ class PrivacyLedger:
     def _require_budget(self) -> None:
         if self._is_within_budget:
             return
-        total = epsilon(events_of(self.schedule.at_most()), self.budget.delta)
+        total = epsilon(to_events(self.schedule.at_most()), self.budget.delta)
         if not total <= self.budget.epsilon:
             raise BudgetExceededError(epsilon_after=total, budget=self.budget)
         self._is_within_budget = True

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger_files import (
     LIFETIME_RECORD,
     create_file,
@@ -235,7 +235,7 @@ class LifetimeRecord:
             if other.start < new.period.end and new.period.start < other.end:
                 raise PeriodOverlapsError(new.period, other)
         slots = [slot for each in (*earlier, new) for slot in each.schedule.at_most()]
-        total = epsilon(events_of(slots), self.promise.delta)
+        total = epsilon(to_events(slots), self.promise.delta)
         if not total <= self.promise.epsilon:
             raise LifetimeExceededError(new.period, epsilon_after=total, promise=self.promise)
 

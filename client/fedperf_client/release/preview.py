@@ -19,16 +19,12 @@ from fedperf_client.contributions.local_sums import (
     workload_residuals,
 )
 from fedperf_client.contributions.mechanisms import NoiseSource, noisy, report_sum
-from fedperf_client.release.accountant import (
-    PrivacyBudget,
-    epsilon,
-    events_of,
-    replace_one_epsilon,
-)
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, replace_one_epsilon, to_events
 from fedperf_client.release.gate import Mechanism
 from fedperf_client.release.ledger import SlotNotPlannedError
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays
+from fedperf_shared.model.architecture import weights_of
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -134,10 +130,10 @@ def preview(
         schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
         noise_stddev=slot.parameters.noise_multiplier,
-        epsilon=epsilon(events_of([slot]), budget.delta),
-        replace_one_epsilon=replace_one_epsilon(events_of([slot]), budget.delta),
-        spent=epsilon(events_of(before), budget.delta),
-        spent_after=epsilon(events_of(after), budget.delta),
+        epsilon=epsilon(to_events([slot]), budget.delta),
+        replace_one_epsilon=replace_one_epsilon(to_events([slot]), budget.delta),
+        spent=epsilon(to_events(before), budget.delta),
+        spent_after=epsilon(to_events(after), budget.delta),
         budget_epsilon=budget.epsilon,
         sample=sample,
     )
@@ -173,7 +169,7 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
         total = report_sum(slot, question)(_COPIES * residuals)
         version = version if question is None else question.version
     else:
-        model = model_from_arrays(pretrained.arrays)
+        model = weights_of(pretrained.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]
         gradients = LinearizedQuery(1.0, np.eye(len(anchors), DIRECTIONS, dtype=np.float32))
         total = _COPIES * linearized_sum(model, jobs, gradients, anchors)

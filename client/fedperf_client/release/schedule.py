@@ -23,9 +23,9 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
-    events_of,
     replace_one_epsilon,
+    to_event,
+    to_events,
 )
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
@@ -229,7 +229,7 @@ def plan_schedule(
     times = Schedule(calendar, tuple(slots))
     slots.sort(key=lambda slot: (times.opens_at(slot.key), slot.key))
     schedule = Schedule(calendar, tuple(slots))
-    events = events_of(schedule.at_most())
+    events = to_events(schedule.at_most())
     spent = epsilon(events, policy.delta)
     if not spent <= policy.epsilon:
         raise ConfigurationError(
@@ -504,7 +504,7 @@ def _report_slots(policy: Policy, plan: ReportPlan, budget: PrivacyBudget) -> li
     count = sum(len(each.keys) for each in plan.groups)
     noise = _single_report_noise(budget) * math.sqrt(max(count, 1))
     # The discretization of the accountant moves the last digits; they are settled upwards.
-    while not epsilon([event_of(ReportParameters(noise, 1.0))] * count, budget.delta) <= (
+    while not epsilon([to_event(ReportParameters(noise, 1.0))] * count, budget.delta) <= (
         budget.epsilon
     ):
         noise *= 1.0001
@@ -526,7 +526,7 @@ def _report_slots(policy: Policy, plan: ReportPlan, budget: PrivacyBudget) -> li
 @lru_cache(maxsize=64)
 def _single_report_noise(budget: PrivacyBudget) -> float:
     """Return the noise multiplier of a report that alone spends `budget`."""
-    return calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
+    return calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
 
 
 def _explain_fewer_reports(policy: Policy, budget: PrivacyBudget, plan: ReportPlan) -> str:
@@ -566,13 +566,13 @@ def _update_parameters(
     policy: Policy, charged: int, reports: tuple[Slot, ...]
 ) -> LinearizedParameters:
     """Return the noise of `charged` equal updates that spend, with `reports`, the whole budget."""
-    fixed = events_of(reports)
+    fixed = to_events(reports)
 
     def parameters(noise_multiplier: float) -> LinearizedParameters:
         return LinearizedParameters(noise_multiplier, policy.nominal_workloads)
 
     noise = calibrate(
-        lambda noise: [*fixed, *[event_of(parameters(noise))] * charged], policy.budget
+        lambda noise: [*fixed, *[to_event(parameters(noise))] * charged], policy.budget
     )
     return parameters(noise)
 

@@ -159,23 +159,6 @@ def write_table(
         ) from error
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """Return the provenance that `write_history` stored in the file.
-
-    Raises:
-        InvalidInputError, StorageError: as `HistoryFile.read`.
-    """
-    from pyarrow import parquet
-
-    with _file_errors(path):
-        metadata = parquet.read_schema(path).metadata or {}
-    return {
-        key.decode(errors="replace"): value.decode(errors="replace")
-        for key, value in metadata.items()
-        if key != b"ARROW:schema"
-    }
-
-
 def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
     from pyarrow import parquet
 

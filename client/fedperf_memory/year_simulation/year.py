@@ -42,7 +42,7 @@ from fedperf_client.prediction.joining_gain import (
     errors_by_way,
 )
 from fedperf_client.prediction.query_encoding import History
-from fedperf_client.release.history import LEFT, Spending, past_releases, spending_of
+from fedperf_client.release.history import LEFT, Spending, past_releases, read_spending
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
 from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
@@ -430,7 +430,7 @@ def simulate_year(
                 on_progress(window, steps)
                 federation.live(period.window_start(window + 1))
             on_progress(period.windows, steps)
-            _, spending = spending_of([own.ledger.path], at=period.end)
+            _, spending = read_spending([own.ledger.path], at=period.end)
             releases = _releases(own)
             gain = measure_gain(jobs, FetchedModels(own.home.models))
             on_progress(steps, steps)

@@ -43,8 +43,8 @@ from fedperf_server.state.database import DATABASE, Database, DatabaseError
 from fedperf_server.state.registry import GgfnFormat, ModelFormat
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
-from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
-from fedperf_shared.model.fit import predict
+from fedperf_shared.model.checkpoint import decode_checkpoint
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
@@ -150,18 +150,18 @@ def public_error(plans: Sequence[MeasuredPlan]) -> Evaluate:
     seconds = np.exp([each.log_seconds for each in plans])
 
     def error(arrays: Weights) -> float:
-        model = model_from_arrays(named_arrays(arrays))
-        return median_q_error(np.exp(predict(model, graphs)), seconds)
+        model = GgfnArrays.from_arrays(named_arrays(arrays))
+        return median_q_error(np.exp(model.log_seconds(graphs)), seconds)
 
     return error
 
 
 def predict_with(checkpoint: bytes) -> PredictLog:
     """Return a function that predicts catalogue entries by the checkpoint."""
-    model = model_from_arrays(decode_checkpoint(checkpoint).arrays)
+    model = GgfnArrays.of(decode_checkpoint(checkpoint))
 
     def predict_log(entries: Sequence[PlanOnCluster]) -> NDArray[np.float64]:
-        return predict(model, [each.features for each in entries])
+        return model.log_seconds([each.features for each in entries])
 
     return predict_log
 

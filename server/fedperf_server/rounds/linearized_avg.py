@@ -31,7 +31,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedperf_server.inference.gaussian_process import max_norm
@@ -39,10 +38,8 @@ from fedperf_server.rounds.open_round import AcceptedUpdate, RoundStrategy
 from fedperf_server.state.validation import ReportContext, check_contents
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.exchange import SyntheticRow
-from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.architecture import Weights, named_arrays, standardise
+from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.linearization import (
     Gradients,
     Tangent,
@@ -144,7 +141,7 @@ def next_step(
 
 
 def reliable_step(
-    model: GGFN,
+    model: Weights,
     anchors: Sequence[Features],
     tangent: Tangent,
     sums: Sequence[LinearizedSum],
@@ -173,9 +170,9 @@ def reliable_step(
     return np.zeros(len(tangent.lengths))
 
 
-def _outputs(model: GGFN, graphs: Sequence[Features]) -> Floats:
+def _outputs(model: Weights, graphs: Sequence[Features]) -> Floats:
     """Return standardised predictions within the public bounds, [plans]."""
-    return np.asarray(standardise(torch.from_numpy(predict(model, graphs))).numpy())
+    return standardise(GgfnArrays.from_arrays(named_arrays(model)).log_seconds(graphs))
 
 
 def _gains(
@@ -232,8 +229,7 @@ class LinearizedAvg(RoundStrategy):
 
     def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery:
         """Return directions at the model's tangent, with a tighter clip after every step."""
-        model = model_from_arrays(named_arrays(current))
-        coefficients = principal_coefficients(self.gradients(model, self.anchors))
+        coefficients = principal_coefficients(self.gradients(current, self.anchors))
         padded = np.zeros((len(coefficients), DIRECTIONS), dtype=np.float32)
         padded[:, : coefficients.shape[1]] = coefficients
         return LinearizedQuery(STEP_CLIPS[min(steps_made, len(STEP_CLIPS) - 1)], padded)
@@ -257,19 +253,17 @@ class LinearizedAvg(RoundStrategy):
         """
         if query is None:
             raise InvalidInputError("a linearized round needs a linear query")
-        model = model_from_arrays(named_arrays(current))
-        tangent = stored_tangent(model, self.anchors, query, gradients=self.gradients)
+        tangent = stored_tangent(current, self.anchors, query, gradients=self.gradients)
         sums = bounded_sums(updates, query, misfit=self.misfit)
         if rehearsed and sums:
             workloads = REHEARSAL_WEIGHT * sum(each.workloads for each in sums)
-            sums.append(_rehearsal_sum(model, tangent, rehearsed, query.clip, workloads))
-        step = reliable_step(model, self.anchors, tangent, sums, clip=query.clip)
-        state = tangent.step(model, step).state_dict()
-        return [state[name].numpy() for name in ARRAY_SHAPES]
+            sums.append(_rehearsal_sum(current, tangent, rehearsed, query.clip, workloads))
+        step = reliable_step(current, self.anchors, tangent, sums, clip=query.clip)
+        return tangent.step(current, step)
 
 
 def stored_tangent(
-    model: GGFN,
+    model: Weights,
     anchors: Sequence[Features],
     query: LinearizedQuery,
     *,
@@ -301,15 +295,15 @@ def bounded_sums(
 
 
 def _rehearsal_sum(
-    model: GGFN, tangent: Tangent, rows: Sequence[SyntheticRow], clip: float, workloads: float
+    model: Weights, tangent: Tangent, rows: Sequence[SyntheticRow], clip: float, workloads: float
 ) -> LinearizedSum:
     """Return the noiseless sum of an organization whose workloads are like these rows.
 
     The rows have the labels of their teacher. `workloads` is their weight.
     """
     graphs = [featurize(row.plan, row.cluster) for row in rows]
-    labels = torch.tensor([row.log_seconds for row in rows], dtype=torch.float64)
-    residuals = standardise(labels).numpy() - _outputs(model, graphs)
+    labels = np.array([row.log_seconds for row in rows])
+    residuals = standardise(labels) - _outputs(model, graphs)
     design = unit_feature_design(tangent.features(model, graphs), clip)
     mean = (design.directions * np.clip(residuals, -clip, clip)).mean(axis=1)
     return LinearizedSum(workloads * mean, workloads, MISFIT * workloads)

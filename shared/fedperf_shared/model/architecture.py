@@ -12,13 +12,17 @@ Refused: any other set of names, shape or dtype, and every value that is not fin
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES, Features
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 ARCHITECTURE_VERSION = 2
 """On the wire; another number, order or shape of arrays is another version."""
@@ -26,6 +30,9 @@ ARCHITECTURE_VERSION = 2
 ARCHITECTURE = f"ggfn-{ARCHITECTURE_VERSION}"
 HIDDEN = 128
 HEADS = 2
+NEGATIVE_SLOPE = 0.2
+"""Slope of the leaky ReLU on attention scores."""
+
 ATTENTION_LAYERS = 2
 RECURRENT_LAYERS = 2
 DENSE_LAYERS = 4
@@ -35,8 +42,19 @@ TARGET_SCALE = 2.0
 """The model's output is (log runtime_seconds - center) / scale: public constants."""
 
 
+LOWEST, HIGHEST = math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS)
+"""Public bounds of log run times."""
+
+_Values = TypeVar("_Values", NDArray[np.float64], "Tensor")
+
+
+def standardise(log_seconds: _Values) -> _Values:
+    """Return the training target of log run times, clamped to the public bounds."""
+    return (log_seconds.clip(LOWEST, HIGHEST) - TARGET_CENTER) / TARGET_SCALE
+
+
 def offset_of(features: Features) -> float:
-    """The analytic cost model's answer for a plan, as an output of the model."""
+    """Return the analytic cost model's answer for a plan, as an output of the model."""
     return (features.analytic_log_seconds - TARGET_CENTER) / TARGET_SCALE
 
 
@@ -92,7 +110,7 @@ PARAMETERS = sum(math.prod(shape) for shape in ARRAY_SHAPES.values())
 
 
 def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
-    """The arrays by their names.
+    """Return the arrays by their names.
 
     Raises:
         ValueError: another number of arrays than the model has.
@@ -101,7 +119,7 @@ def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
 
 
 def weights_of(arrays: Mapping[str, NDArray[np.float32]]) -> Weights:
-    """The arrays in the order of the architecture: the other way round."""
+    """Return the arrays in the order of the architecture: the other way round."""
     return [arrays[name] for name in ARRAY_SHAPES]
 
 

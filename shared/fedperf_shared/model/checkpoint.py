@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The checkpoint as a safetensors file's bytes, the same bytes for the same state."""
+    """Return the checkpoint as a safetensors file's bytes, the same bytes for the same state."""
     metadata = {
         "architecture": ARCHITECTURE,
         "feature_schema_version": str(FEATURE_SCHEMA_VERSION),
@@ -149,7 +149,7 @@ def load_model(path: Path) -> "GGFN":
 
 
 def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> "GGFN":
-    """A model in evaluation mode with the given state.
+    """Return a model in evaluation mode with the given state.
 
     Raises:
         InvalidModelStateError: the arrays are not a state of this architecture.
@@ -162,14 +162,14 @@ def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> "GGFN":
 
 
 def state_to_arrays(model: "GGFN") -> NamedArrays:
-    """The model's parameters as float32 arrays of their own memory, in state-dict order."""
+    """Return the model's parameters as float32 arrays of their own memory, in state-dict order."""
     return {
         name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()
     }
 
 
 def arrays_to_state(arrays: Mapping[str, NDArray[np.float32]]) -> "dict[str, Tensor]":
-    """A state dict with memory of its own.
+    """Return a state dict with memory of its own.
 
     Raises:
         InvalidModelStateError: the arrays are not a state of this architecture.
@@ -189,7 +189,7 @@ def _with_sorted_header(data: bytes) -> bytes:
 
 
 def _metadata(data: bytes) -> dict[str, str]:
-    """The header's metadata; the header itself was checked by safetensors."""
+    """Return the header's metadata; the header itself was checked by safetensors."""
     metadata: dict[str, str] = json.loads(_split(data)[0]).get("__metadata__") or {}
     return metadata
 

@@ -6,7 +6,6 @@ left as it was. Refused: no samples, labels or weights that are not finite, and 
 training that diverges.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
-from fedperf_shared.model.ggfn import GGFN, collate, standardise
+from fedperf_shared.model.architecture import HIGHEST, LOWEST, standardise
+from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 HUBER_DELTA = 0.5
 """In standardised units: with a target scale of 2, errors beyond one log second count linearly."""
@@ -145,7 +144,7 @@ def fit(
 
 
 def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> NDArray[np.float64]:
-    """Natural log of the predicted run times in seconds [plans], without dropout.
+    """Return natural log of the predicted run times in seconds [plans], without dropout.
 
     The model stays in the mode it was in.
     """
@@ -162,11 +161,11 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
     finally:
         model.train(training)
     # Again, because float32 rounds the bounds.
-    return np.clip(predicted, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
+    return np.clip(predicted, LOWEST, HIGHEST)
 
 
 def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:
-    """One optimizer step on the mean of `losses`; returns their sum."""
+    """Return one optimizer step on the mean of `losses`; returns their sum."""
     total = float(losses.detach().sum())
     if not abs(total) < float("inf"):
         raise TrainingDivergedError(f"the loss of a batch of {len(losses)} plans is {total}")
@@ -180,7 +179,7 @@ def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> floa
 def _batches(
     lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Every sample once, in random batches of plans of similar length.
+    """Return every sample once, in random batches of plans of similar length.
 
     Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
     """

@@ -9,7 +9,6 @@ operators, longest first, and row `offset[t] + b` holds operator `t` of sample `
 layers and the recurrent layers share this layout.
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +26,14 @@ from fedperf_shared.model.architecture import (
     DENSE_LAYERS,
     HEADS,
     HIDDEN,
+    HIGHEST,
+    LOWEST,
     RECURRENT_LAYERS,
     TARGET_CENTER,
     TARGET_SCALE,
     offset_of,
 )
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES, Features
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 with warnings.catch_warnings():
     # PyG 2.8 calls torch.jit.script while it is imported, which torch 2.13 deprecates.
@@ -41,12 +41,6 @@ with warnings.catch_warnings():
     from torch_geometric.nn import GATConv
 
 DEFAULT_DROPOUT = 0.1
-
-NEGATIVE_SLOPE = 0.2
-"""Slope of the leaky ReLU on attention scores."""
-
-_LOWEST = math.log(MIN_RUNTIME_SECONDS)
-_HIGHEST = math.log(MAX_RUNTIME_SECONDS)
 
 
 class InvalidDropoutError(InvalidInputError):
@@ -163,9 +157,9 @@ class GGFN(nn.Module):
         return batch.in_given_order(self._fuse(fused) + batch.offsets)
 
     def predict_log_seconds(self, batch: Batch) -> Tensor:
-        """Log of the predicted run times in seconds [samples], within the public bounds."""
+        """Return log of the predicted run times in seconds [samples], within the public bounds."""
         log_seconds: Tensor = self(batch) * TARGET_SCALE + TARGET_CENTER
-        return log_seconds.clamp(_LOWEST, _HIGHEST)
+        return log_seconds.clamp(LOWEST, HIGHEST)
 
     def _attend(self, batch: Batch) -> Tensor:
         states = batch.operators
@@ -182,8 +176,3 @@ class GGFN(nn.Module):
                 states = functional.dropout(states, self.dropout, self.training)
         output: Tensor = self.dense[-1](states)
         return output.squeeze(1)
-
-
-def standardise(log_seconds: Tensor) -> Tensor:
-    """The training target of log run times, clamped to the public bounds."""
-    return (log_seconds.clamp(_LOWEST, _HIGHEST) - TARGET_CENTER) / TARGET_SCALE

@@ -4,7 +4,6 @@ A prediction at home should not wait seconds for a training library to be import
 same float32 arithmetic as `ggfn.GGFN` in evaluation mode, to rounding; nothing here learns.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,18 +16,21 @@ from fedperf_shared.model.architecture import (
     DENSE_LAYERS,
     HEADS,
     HIDDEN,
+    HIGHEST,
+    LOWEST,
+    NEGATIVE_SLOPE,
     RECURRENT_LAYERS,
     TARGET_CENTER,
     TARGET_SCALE,
+    check_arrays,
     offset_of,
 )
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.workflow.features import Features
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_SECONDS
 
 Floats = NDArray[np.float32]
 
-_NEGATIVE_SLOPE = np.float32(0.2)
+_SLOPE = np.float32(NEGATIVE_SLOPE)
 _GATES = 2 * HIDDEN
 _PLANS_AT_ONCE = 256
 _PAIRS_AT_ONCE = 2**20
@@ -45,8 +47,17 @@ class GgfnArrays:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> "GgfnArrays":
-        """The network of that state."""
-        arrays = checkpoint.arrays
+        """Build the network of a checkpoint."""
+        return cls.from_arrays(checkpoint.arrays)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Floats]) -> "GgfnArrays":
+        """Build the network of the arrays by their names.
+
+        Raises:
+            InvalidModelStateError: the arrays are not a state of this architecture.
+        """
+        check_arrays(arrays)
         return cls(
             tuple(_Attention.of(arrays, f"attention.{each}") for each in range(ATTENTION_LAYERS)),
             tuple(_Recurrent.of(arrays, f"l{each}") for each in range(RECURRENT_LAYERS)),
@@ -69,7 +80,7 @@ class GgfnArrays:
             with np.errstate(over="ignore", divide="ignore"):
                 predicted[chosen] = self._forward([plans[place] for place in chosen])
         log_seconds = predicted * TARGET_SCALE + TARGET_CENTER
-        return np.clip(log_seconds, math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
+        return np.clip(log_seconds, LOWEST, HIGHEST)
 
     def _forward(self, plans: Sequence[Features]) -> Floats:
         """Standardised log run times [plans]; plans with more operators stand first."""
@@ -153,7 +164,7 @@ class _Attention:
         from_source = _scores(states, self.of_source)[:, :, None, :]
         to_target = _scores(states, self.of_target)[:, :, :, None]
         raw = from_source + to_target
-        logits = np.maximum(raw, _NEGATIVE_SLOPE * raw) + log_edges
+        logits = np.maximum(raw, _SLOPE * raw) + log_edges
         logits -= logits.max(axis=3, keepdims=True)
         shares = np.exp(logits, out=logits)
         shares /= shares.sum(axis=3, keepdims=True) * HEADS

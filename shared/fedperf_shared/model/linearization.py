@@ -14,7 +14,6 @@ al. 2021, gradient embedding.)
 The recurrent layers are constant: they are four fifths of the weights and improve nothing.
 """
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights
 from fedperf_shared.model.plan_gradients import (
     LINEARIZED_ARRAYS,
     LINEARIZED_WEIGHTS,
@@ -39,13 +38,15 @@ Floats = NDArray[np.float64]
 STRETCH_RIDGE = 1e-3
 """Directions whose strength is below this share of the strongest are not stretched further."""
 
+_ENDS = np.cumsum([math.prod(ARRAY_SHAPES[name]) for name in LINEARIZED_ARRAYS])[:-1]
+
 _BLOCK = 64
 """Plans whose gradients are in memory at once, half a megabyte each."""
 
 _MIN_STRENGTH = 1e-6
 """Directions below this strength, relative to the strongest, are rounding errors."""
 
-Gradients = Callable[[GGFN, Sequence[Features]], Tensor]
+Gradients = Callable[[Weights, Sequence[Features]], Tensor]
 """Computes the model's gradients at anchors, [anchors, weights], as `anchor_gradients` does."""
 
 
@@ -74,15 +75,15 @@ class Tangent:
         lengths = 1 / torch.linalg.vector_norm(directions.double(), dim=0)
         return cls(directions, lengths.numpy(), (gradients @ directions).double().numpy())
 
-    def features(self, model: GGFN, plans: Sequence[Features]) -> Floats:
+    def features(self, model: Weights, plans: Sequence[Features]) -> Floats:
         """Return each plan's change of the standardised output for a step of 1 per direction.
 
         The result is float64 [plans, directions].
         """
         return directional_derivatives(model, plans, self.directions)[1]
 
-    def step(self, model: GGFN, step: Floats) -> GGFN:
-        """Return a copy of `model` after the step [directions], without dropout.
+    def step(self, model: Weights, step: Floats) -> Weights:
+        """Return the model after the step [directions].
 
         Raises:
             InvalidLinearizationError: the step has another length or is not finite.
@@ -91,17 +92,15 @@ class Tangent:
             raise InvalidLinearizationError(
                 f"a step has {len(self.lengths)} finite numbers, got the shape {step.shape}"
             )
-        result = copy.deepcopy(model).eval()
         change = self.directions @ torch.from_numpy(step).to(self.directions.dtype)
-        parameters = [result.get_parameter(name) for name in LINEARIZED_ARRAYS]
-        parts = torch.split(change, [parameter.numel() for parameter in parameters])
-        with torch.no_grad():
-            for parameter, part in zip(parameters, parts, strict=True):
-                parameter.add_(part.view_as(parameter))
-        return result
+        parts = iter(np.split(change.numpy(), _ENDS))
+        return [
+            array + next(parts).reshape(shape) if name in LINEARIZED_ARRAYS else array
+            for (name, shape), array in zip(ARRAY_SHAPES.items(), model, strict=True)
+        ]
 
 
-def anchor_gradients(model: GGFN, anchors: Sequence[Features]) -> Tensor:
+def anchor_gradients(model: Weights, anchors: Sequence[Features]) -> Tensor:
     """Return the gradient at every anchor, [anchors, weights].
 
     Raises:
@@ -135,7 +134,7 @@ def principal_coefficients(
 
 
 def combine_gradients(
-    model: GGFN,
+    model: Weights,
     anchors: Sequence[Features],
     coefficients: NDArray[np.float32],
     *,
@@ -154,7 +153,7 @@ def combine_gradients(
 
 
 def directional_derivatives(
-    model: GGFN, plans: Sequence[Features], directions: Tensor
+    model: Weights, plans: Sequence[Features], directions: Tensor
 ) -> tuple[Floats, Floats]:
     """Return the standardised output [plans] and the features [plans, directions] of each plan.
 

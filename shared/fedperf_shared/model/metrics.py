@@ -34,7 +34,7 @@ def mape(predicted: ArrayLike, true: ArrayLike) -> float:
 
 
 def median_q_error(predicted: ArrayLike, true: ArrayLike) -> float:
-    """Median q-error."""
+    """Return median q-error."""
     return float(np.median(q_error(predicted, true)))
 
 

@@ -31,10 +31,13 @@ from fedperf_shared.model.architecture import (
     DENSE_LAYERS,
     HEADS,
     HIDDEN,
+    NEGATIVE_SLOPE,
     RECURRENT_LAYERS,
+    Weights,
+    check_arrays,
+    named_arrays,
     offset_of,
 )
-from fedperf_shared.model.ggfn import GGFN, NEGATIVE_SLOPE
 from fedperf_shared.model.inference import edge_counts
 from fedperf_shared.workflow.features import Features
 
@@ -71,13 +74,16 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def plan_gradients(model: GGFN, plans: Sequence[Features]) -> tuple[Tensor, Tensor]:
+def plan_gradients(model: Weights, plans: Sequence[Features]) -> tuple[Tensor, Tensor]:
     """Return the standardised outputs [plans] and the gradients [plans, LINEARIZED_WEIGHTS].
 
-    The model stays unchanged. Dropout is not applied.
+    Raises:
+        InvalidModelStateError: the arrays are not a state of this architecture.
     """
+    arrays = named_arrays(model)
+    check_arrays(arrays)
     outputs, gradients = torch.empty(len(plans)), torch.empty(len(plans), LINEARIZED_WEIGHTS)
-    state = {name: array.detach() for name, array in model.state_dict().items()}
+    state = {name: torch.tensor(array) for name, array in arrays.items()}
     with one_thread(), torch.enable_grad():
         for block in _blocks([len(plan.order) for plan in plans]):
             copies = [

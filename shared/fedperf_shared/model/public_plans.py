@@ -27,7 +27,7 @@ PUBLIC_PLANS_PATH = Path(__file__).with_name("public_plans.binpb")
 
 
 def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...]:
-    """The shipped plans.
+    """Return the shipped plans.
 
     Raises:
         StorageError: the file is not there.
@@ -40,7 +40,7 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
 
 
 def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[PlanOnCluster, ...]:
-    """Each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans.
+    """Return each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans.
 
     Every second one of a plan is in a small container, other platforms from plan to plan: the
     plans ran on one machine, and nothing would tell machines apart.

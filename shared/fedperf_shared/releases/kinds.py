@@ -56,7 +56,7 @@ class Kind(Generic[P_co, R_co]):
 
     @property
     def is_report(self) -> bool:
-        """Whether it fills report slots; else it fills slots of model rounds."""
+        """Return whether it fills report slots; else it fills slots of model rounds."""
         return self.parameters.slot_kind is ReleaseKind.RESIDUAL_REPORT
 
     @property
@@ -65,13 +65,13 @@ class Kind(Generic[P_co, R_co]):
         return self.numbers is None
 
     def as_parameters(self, parameters: Parameters) -> P_co:
-        """The parameters as those of this kind; InvalidReleaseError where they are not."""
+        """Return the parameters as those of this kind; InvalidReleaseError where they are not."""
         if not isinstance(parameters, self.parameters):  # proves the type, here for everybody
             raise InvalidReleaseError(f"{kind_of(parameters).name}, expected {self.name}")
         return parameters
 
     def as_release(self, release: Release) -> R_co:
-        """The release as one of this kind; InvalidReleaseError where it is not."""
+        """Return the release as one of this kind; InvalidReleaseError where it is not."""
         if not isinstance(release, self.release):  # proves the type, here for everybody
             raise InvalidReleaseError(f"{kind_of(release).name}, expected {self.name}")
         return release
@@ -132,15 +132,15 @@ def kind_of(one: Parameters | Release) -> AnyKind:
 
 
 def fits(release: Release, slot: Slot) -> bool:
-    """Whether the release is one that the slot can produce."""
+    """Return whether the release is one that the slot can produce."""
     return release.slot == slot.key and kind_of(release) is kind_of(slot.parameters)
 
 
 def is_report(release: Release) -> TypeGuard[Report]:
-    """Whether it is a release of a report slot."""
+    """Return whether it is a release of a report slot."""
     return kind_of(release).is_report
 
 
 def is_update(release: Release) -> TypeGuard[Update]:
-    """Whether it is a release of a model round's slot."""
+    """Return whether it is a release of a model round's slot."""
     return not kind_of(release).is_report

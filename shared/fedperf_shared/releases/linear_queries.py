@@ -103,7 +103,7 @@ class Design:
             return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
 
     def columns(self, first: int, last: int) -> "Design":
-        """The part for the points from `first` up to, not with, `last`."""
+        """Return the part for the points from `first` up to, not with, `last`."""
         return Design(
             self.directions[:, first:last], self.clips[first:last], self.offsets[:, first:last]
         )

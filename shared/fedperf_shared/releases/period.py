@@ -62,7 +62,7 @@ class Period:
         return self.start + self.windows * self.window
 
     def window_start(self, window: int) -> datetime:
-        """The beginning of `window` (0 is the first)."""
+        """Return the beginning of `window` (0 is the first)."""
         return self.start + window * self.window
 
     def window_at(self, moment: datetime) -> int | None:
@@ -154,7 +154,7 @@ class ReleaseCalendar:
         return (*self.model_slots, *self.extra_slots)
 
     def is_first_report(self, index: int) -> bool:
-        """Whether report slots of that index are days of members' first reports."""
+        """Return whether report slots of that index are days of members' first reports."""
         return index >= len(self.report_slots)
 
     def reported_window(self, moment: datetime) -> int:

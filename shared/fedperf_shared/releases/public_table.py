@@ -95,7 +95,7 @@ class TableRow:
 
     @classmethod
     def of(cls, plan: Plan, cluster: ClusterConfig, log_seconds: float) -> Self:
-        """The row of an execution of `plan`; a run time outside of the bounds is clamped.
+        """Return the row of an execution of `plan`; a run time outside of the bounds is clamped.
 
         Raises:
             InvalidTableRowError: the run time is not a number.
@@ -114,7 +114,7 @@ class TableRow:
 
     @classmethod
     def from_record(cls, record: Mapping[str, str | int | float]) -> Self:
-        """The row that `as_record` wrote, or that a table tool drew; clamped as in `of`.
+        """Return the row that `as_record` wrote, or that a table tool drew; clamped as in `of`.
 
         Raises:
             InvalidInputError: a column is missing, or the schema does not allow its value.
@@ -144,7 +144,7 @@ class TableRow:
             raise InvalidTableRowError(f"not a row of the public table: {error!r}") from error
 
     def as_record(self) -> Record:
-        """The row by the names of its columns, in their order."""
+        """Return the row by the names of its columns, in their order."""
         return {
             "platform": self.cell.platform.name.lower(),
             "operator_class": self.cell.operator_class.name.lower(),
@@ -169,6 +169,6 @@ def size_bounds(size: int) -> tuple[float, float]:
 
 
 def _clamped(value: float, bounds: tuple[float, float]) -> float:
-    """The nearest value within the bounds; NaN stays NaN, for the row to refuse."""
+    """Return the nearest value within the bounds; NaN stays NaN, for the row to refuse."""
     low, high = bounds
     return low if value < low else high if value > high else value

@@ -218,11 +218,11 @@ class Schedule:
             raise ConfigurationError("a schedule has one first slot at most")
 
     def slot(self, key: SlotKey) -> Slot | None:
-        """The slot of that key, None where the schedule has none."""
+        """Return the slot of that key, None where the schedule has none."""
         return next((slot for slot in self.slots if slot.key == key), None)
 
     def is_extra(self, key: SlotKey) -> bool:
-        """Whether the slot is an extra one, of which only a fixed number is charged."""
+        """Return whether the slot is an extra one, of which only a fixed number is charged."""
         is_update = key.kind is ReleaseKind.MODEL_UPDATE
         return is_update and key.index >= len(self.calendar.model_slots)
 
@@ -233,12 +233,12 @@ class Schedule:
         return (*ordinary, *extra[: self.calendar.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
-        """The time from which the slot's release may be made."""
+        """Return the time from which the slot's release may be made."""
         start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
-        """The time at which the slot's release leaves, however early it was ready."""
+        """Return the time at which the slot's release leaves, however early it was ready."""
         start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 
@@ -315,7 +315,7 @@ class _OnGrid:
     values: NDArray[np.int64]
 
     def natural(self) -> NDArray[np.float64]:
-        """The values in units of the norm rule, float64 [values]."""
+        """Return the values in units of the norm rule, float64 [values]."""
         return np.ldexp(self.values.astype(np.float64), self.grid_exponent)
 
     def noisy_parts(self, exact_counts: int) -> tuple[str, ...]:
@@ -323,7 +323,7 @@ class _OnGrid:
         return (f"values: {len(self.values) - exact_counts} noisy integers",)
 
     def flaw(self, numbers: int | None) -> str:
-        """Why it may not leave where its kind has so many numbers; empty if it may."""
+        """Return why it may not leave where its kind has so many numbers; empty if it may."""
         if self.values.shape == (numbers,) and self.values.dtype == np.int64:
             return ""
         return f"this release has {numbers} int64 values, this one {self.values.shape}"
@@ -391,7 +391,7 @@ class ModelUpdate:
     arrays: tuple[NDArray[np.float32], ...]
 
     def natural(self) -> NDArray[np.float64]:
-        """All weights in a row."""
+        """Return all weights in a row."""
         return np.concatenate([array.ravel() for array in self.arrays]).astype(np.float64)
 
     def public(self) -> dict[str, object]:
@@ -400,7 +400,7 @@ class ModelUpdate:
         return {**versions, "arrays": len(self.arrays)}
 
     def flaw(self, numbers: int | None) -> str:
-        """Why it may not leave, whatever it holds."""
+        """Return why it may not leave, whatever it holds."""
         del numbers
         return "a model update by DP-SGD does not leave any more"
 

@@ -122,10 +122,6 @@ Version = Annotated[
 """The option `--version` of every program."""
 
 
-class WrongValueError(InvalidInputError):
-    """Raised when the value of an option or argument is not allowed."""
-
-
 class RenamedError(FedperfError):
     """Raised for a command or an option that was renamed."""
 
@@ -186,7 +182,7 @@ class ProgramCommands(TyperGroup):
         """Run the requested command. An interrupt prints how to continue.
 
         Raises:
-            WrongValueError: the value of one of its options is not allowed.
+            InvalidInputError: the value of one of its options is not allowed.
             RenamedError: one of its options was renamed.
         """
         try:
@@ -202,7 +198,7 @@ class ProgramCommands(TyperGroup):
         except BadParameter as error:
             if error.param is None or isinstance(error, MissingParameter):
                 raise
-            raise WrongValueError(error.format_message()) from error
+            raise InvalidInputError(error.format_message()) from error
 
     def _refuse_renamed(self, words: str) -> None:
         old = f"{self.name} {words}"

@@ -58,14 +58,14 @@ T = TypeVar("T")
 
 
 def parse(kind: type[M], payload: bytes) -> M:
-    """The message of that kind in `payload`; raises DecodeError where there is none."""
+    """Return the message of that kind in `payload`; raises DecodeError where there is none."""
     message = kind()
     message.ParseFromString(payload)
     return message
 
 
 def guarded(what: str, decode: Callable[[], T]) -> T:
-    """The result of `decode`, whose failures all become one error.
+    """Return the result of `decode`, whose failures all become one error.
 
     Raises:
         InvalidInputError: it failed; names `what` was to be decoded.
@@ -77,7 +77,7 @@ def guarded(what: str, decode: Callable[[], T]) -> T:
 
 
 def decoded(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], T]) -> T:
-    """The domain object of the message in `payload`; errors as `guarded`."""
+    """Return the domain object of the message in `payload`; errors as `guarded`."""
     return guarded(what, lambda: to_domain(parse(kind, payload)))
 
 
@@ -92,17 +92,17 @@ def received(what: str, kind: type[M], payload: bytes, to_domain: Callable[[M], 
 
 
 def encoded(message: Message) -> bytes:
-    """The message as bytes, equal for equal messages."""
+    """Return the message as bytes, equal for equal messages."""
     return message.SerializeToString(deterministic=True)
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """A plan as bytes, equal for equal plans."""
+    """Return a plan as bytes, equal for equal plans."""
     return encoded(plan_to_message(plan))
 
 
 def decode_plan(payload: bytes) -> Plan:
-    """The plan that `encode_plan` wrote.
+    """Return the plan that `encode_plan` wrote.
 
     Raises:
         InvalidInputError: not a plan, or one that is not well formed.
@@ -116,7 +116,7 @@ def encode_measured_plans(plans: Iterable[MeasuredPlan]) -> bytes:
 
 
 def decode_measured_plans(payload: bytes) -> tuple[MeasuredPlan, ...]:
-    """The measured plans that `encode_measured_plans` wrote.
+    """Return the measured plans that `encode_measured_plans` wrote.
 
     Raises:
         InvalidInputError: not measured plans, or one of them is not well formed.
@@ -229,7 +229,7 @@ MAX_ARRAY_VALUES = 50_000_000
 
 
 def encode_release(release: Release) -> bytes:
-    """A release as the bytes that are signed, stored and sent."""
+    """Return a release as the bytes that are signed, stored and sent."""
     parts = {
         part.name: _TO_MESSAGE.get(part.name, int)(getattr(release, part.name))
         for part in fields(release)
@@ -238,7 +238,7 @@ def encode_release(release: Release) -> bytes:
 
 
 def decode_release(payload: bytes) -> Release:
-    """The release that `encode_release` wrote; its numbers are not yet judged.
+    """Return the release that `encode_release` wrote; its numbers are not yet judged.
 
     Raises:
         InvalidInputError: not a release.
@@ -247,7 +247,7 @@ def decode_release(payload: bytes) -> Release:
 
 
 def encode_signed_release(payload: bytes, signature: bytes) -> bytes:
-    """A serialized release and its signature as the bytes that leave."""
+    """Return a serialized release and its signature as the bytes that leave."""
     return encoded(signed_release_to_message(SignedRelease(payload, signature)))
 
 
@@ -262,7 +262,7 @@ def decode_signed_release(data: bytes) -> SignedRelease:
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """A receipt as the bytes that the coordinator signs."""
+    """Return a receipt as the bytes that the coordinator signs."""
     return encoded(
         release_pb2.Receipt(
             organization_id=receipt.organization_id,
@@ -275,7 +275,7 @@ def encode_receipt(receipt: Receipt) -> bytes:
 
 
 def decode_receipt(payload: bytes) -> Receipt:
-    """The receipt that `encode_receipt` wrote.
+    """Return the receipt that `encode_receipt` wrote.
 
     Raises:
         InvalidInputError: not a receipt.
@@ -284,7 +284,7 @@ def decode_receipt(payload: bytes) -> Receipt:
 
 
 def encode_signed_receipt(receipt: SignedReceipt) -> bytes:
-    """A signed receipt as the bytes that an organization keeps."""
+    """Return a signed receipt as the bytes that an organization keeps."""
     return encoded(signed_receipt_to_message(receipt))
 
 
@@ -331,13 +331,13 @@ def key_from_message(message: release_pb2.SlotKey) -> SlotKey:
 
 
 def array_to_message(array: NDArray[np.float32]) -> release_pb2.FloatArray:
-    """A float32 array of any shape."""
+    """Return a float32 array of any shape."""
     little_endian = np.ascontiguousarray(array, dtype="<f4")
     return release_pb2.FloatArray(shape=array.shape, float32_little_endian=little_endian.tobytes())
 
 
 def array_from_message(message: release_pb2.FloatArray) -> NDArray[np.float32]:
-    """The array, finite or not.
+    """Return the array, finite or not.
 
     Raises:
         InvalidInputError: shape and bytes do not agree.
@@ -404,12 +404,12 @@ _SLOTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
 
 
 def encode_schedule(schedule: Schedule) -> bytes:
-    """A schedule as bytes, equal for equal schedules."""
+    """Return a schedule as bytes, equal for equal schedules."""
     return encoded(schedule_to_message(schedule))
 
 
 def decode_schedule(payload: bytes) -> Schedule:
-    """The schedule that `encode_schedule` wrote.
+    """Return the schedule that `encode_schedule` wrote.
 
     Raises:
         InvalidInputError: not a schedule.
@@ -570,7 +570,7 @@ def _cell_question_from_message(message: exchange_pb2.Question) -> CellQuery:
 
 
 def encode_train_request(request: TrainRequest) -> bytes:
-    """The body of the message that asks a node for a model update."""
+    """Return the body of the message that asks a node for a model update."""
     question = request.question
     return encoded(
         exchange_pb2.TrainRequest(
@@ -584,7 +584,7 @@ def encode_train_request(request: TrainRequest) -> bytes:
 
 
 def decode_train_request(body: bytes) -> TrainRequest:
-    """The request that `encode_train_request` wrote; whether it is due is not yet judged.
+    """Return the request that `encode_train_request` wrote; whether it is due is not yet judged.
 
     Raises:
         InvalidInputError: not a request.
@@ -608,13 +608,13 @@ def decode_tangent_question(payload: bytes) -> LinearizedQuery:
 
 
 def encode_correction(correction: Correction) -> bytes:
-    """A correction as the bytes that are published."""
+    """Return a correction as the bytes that are published."""
     return encoded(correction_to_message(correction))
 
 
 @lru_cache(maxsize=2)
 def decode_correction(payload: bytes) -> Correction | None:
-    """The correction that `encode_correction` wrote, decoded once; None for no bytes.
+    """Return the correction that `encode_correction` wrote, decoded once; None for no bytes.
 
     Raises:
         InvalidInputError: not a correction.
@@ -628,7 +628,7 @@ def encode_synthetic_rows(rows: Iterable[SyntheticRow]) -> bytes:
 
 
 def decode_synthetic_rows(payload: bytes) -> tuple[SyntheticRow, ...]:
-    """The rows that `encode_synthetic_rows` wrote; none for no bytes.
+    """Return the rows that `encode_synthetic_rows` wrote; none for no bytes.
 
     Raises:
         InvalidInputError: a row is not well formed.

@@ -72,13 +72,13 @@ class ExchangeHandler(Protocol[Caller]):
     """The calls that a server of the Exchange answers; each is admitted before it is read."""
 
     def admit(self, certificate: bytes) -> Caller:
-        """The caller, by its certificate (PEM, empty where there is none), or a refusal."""
+        """Return the caller, by its certificate (PEM, empty where there is none), or a refusal."""
 
     def status(self, caller: Caller) -> Status:
-        """The server's time and the versions in force."""
+        """Return the server's time and the versions in force."""
 
     def calendar(self, caller: Caller) -> ReleaseCalendar:
-        """The public calendar."""
+        """Return the public calendar."""
 
     def declare_schedule(self, caller: Caller, schedule: Schedule) -> None:
         """Store what the caller will release in the period."""
@@ -87,16 +87,16 @@ class ExchangeHandler(Protocol[Caller]):
         """Check and store a report; the receipt of the first bytes taken for its slot."""
 
     def receipts(self, caller: Caller) -> Sequence[SignedReceipt]:
-        """Every receipt of the caller's releases in this period, newest first."""
+        """Return every receipt of the caller's releases in this period, newest first."""
 
     def model(self, caller: Caller, version: int) -> SharedModel:
-        """A version of the model, the newest promoted one for 0."""
+        """Return a version of the model, the newest promoted one for 0."""
 
     def correction(self, caller: Caller) -> Correction | None:
-        """The published correction; None while there is none."""
+        """Return the published correction; None while there is none."""
 
     def synthetic_rows(self, caller: Caller) -> Sequence[SyntheticRow]:
-        """The published synthetic rows."""
+        """Return the published synthetic rows."""
 
     def question(self, caller: Caller, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of a directed slot, or None while there is none."""
@@ -106,10 +106,10 @@ class ExchangeCalls(Protocol):
     """The client's end of the Exchange; over gRPC it is `exchange_stub`."""
 
     def status(self) -> Status:
-        """The coordinator's time and the versions in force."""
+        """Return the coordinator's time and the versions in force."""
 
     def calendar(self) -> ReleaseCalendar:
-        """The public calendar."""
+        """Return the public calendar."""
 
     def declare_schedule(self, schedule: Schedule) -> None:
         """Declare what will be released in the period."""
@@ -118,16 +118,16 @@ class ExchangeCalls(Protocol):
         """Hand in a release; the receipt's signature is not yet verified."""
 
     def receipts(self) -> Sequence[SignedReceipt]:
-        """The receipts of own releases in this period; signatures are not yet verified."""
+        """Return the receipts of own releases in this period; signatures are not yet verified."""
 
     def model(self, version: int) -> SharedModel:
-        """A version of the model, the newest promoted one for 0."""
+        """Return a version of the model, the newest promoted one for 0."""
 
     def correction(self) -> Correction | None:
-        """The published correction; None while there is none."""
+        """Return the published correction; None while there is none."""
 
     def synthetic_rows(self) -> Sequence[SyntheticRow]:
-        """The published synthetic rows."""
+        """Return the published synthetic rows."""
 
     def question(self, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of a directed slot, or None while there is none."""
@@ -258,12 +258,12 @@ class TooLongError(InvalidInputError):
 
 
 def enrollment_stub(channel: grpc.Channel, *, timeout_seconds: float) -> EnrollmentHandler:
-    """The client's end of Enrollment; every call may raise grpc.RpcError."""
+    """Return the client's end of Enrollment; every call may raise grpc.RpcError."""
     return cast("EnrollmentHandler", _stub(channel, "Enrollment", ENROLLMENT, timeout_seconds))
 
 
 def exchange_stub(channel: grpc.Channel, *, timeout_seconds: float) -> ExchangeCalls:
-    """The client's end of the Exchange.
+    """Return the client's end of the Exchange.
 
     Every call may raise grpc.RpcError, and InvalidInputError for a reply that is not
     well formed.
@@ -332,7 +332,7 @@ def _serve(
 
 
 def _bounded(call: Call, kind: Descriptor, most: int) -> Callable[[bytes], Message]:
-    """A reader of messages that reads none above its bound."""
+    """Return a reader of messages that reads none above its bound."""
     message_class = GetMessageClass(kind)
 
     def read(message: bytes) -> Message:

@@ -192,7 +192,7 @@ class Placements:
 
     @classmethod
     def of(cls, columns: WorkflowColumns, platforms: Ints) -> "Placements":
-        """The placements by `platforms` [plans, operators], in the columns' order."""
+        """Return the placements by `platforms` [plans, operators], in the columns' order."""
         parent, child = platforms[:, columns.edges[0]], platforms[:, columns.edges[1]]
         both = (parent != Platform.UNASSIGNED) & (child != Platform.UNASSIGNED)
         return cls(platforms, (parent != child) & both)
@@ -256,7 +256,7 @@ class CostCoefficients:
 
     @classmethod
     def of(cls, content: Mapping[str, Mapping[str, float]]) -> Self:
-        """The prices of each platform by name; a unit without a price is free."""
+        """Return the prices of each platform by name; a unit without a price is free."""
         seconds = np.zeros((len(Platform), len(UNITS)))
         speedup = np.zeros(len(Platform))
         for platform in Platform:
@@ -292,7 +292,7 @@ class Work:
 
     @classmethod
     def of(cls, columns: WorkflowColumns, placed: Placements, machine: Resources) -> Self:
-        """The work of plans with `placed` platforms on `machine`."""
+        """Return the work of plans with `placed` platforms on `machine`."""
         warmth = _cold(machine.queries_before)
         tasks = _tasks(columns)
         used = np.zeros((len(placed.platforms), len(Platform)))
@@ -309,7 +309,7 @@ class Work:
         )
 
     def log_seconds(self, prices: CostCoefficients) -> Floats:
-        """Natural log of the seconds, [plans], within the public bounds of run times."""
+        """Return natural log of the seconds, [plans], within the public bounds of run times."""
         serial_units = self.units[:, : len(SERIAL)]
         parallel_units = self.units[:, len(SERIAL) :]
         # Sums, not matrix products: the same bits under every BLAS.
@@ -331,7 +331,7 @@ class Work:
 def analytic_log_seconds(
     columns: WorkflowColumns, placed: Placements, machine: Resources
 ) -> Floats:
-    """Natural log of the seconds of each plan at the prices that ship, [plans]."""
+    """Return natural log of the seconds of each plan at the prices that ship, [plans]."""
     return Work.of(columns, placed, machine).log_seconds(shipped_prices())
 
 
@@ -374,7 +374,7 @@ def analytic_log_seconds_of_many(
 
 @lru_cache(maxsize=1)
 def shipped_prices() -> CostCoefficients:
-    """The prices that ship with fedperf."""
+    """Return the prices that ship with fedperf."""
     return CostCoefficients.of(MappingProxyType(json.loads(PRICES_PATH.read_bytes())))
 
 

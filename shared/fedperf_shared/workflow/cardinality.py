@@ -53,7 +53,7 @@ _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
 
 def known_before(operator: Operator) -> bool:
-    """Whether an operator's rows are known before a run, as a source's are."""
+    """Return whether an operator's rows are known before a run, as a source's are."""
     return not operator.inputs and operator.kind in SOURCE_KINDS
 
 
@@ -75,7 +75,7 @@ def workflow_before(workflow: Workflow) -> Workflow:
 def with_estimates(
     workflow: Workflow, rows: Collection[int], widths: Collection[int] = ()
 ) -> Workflow:
-    """The workflow with estimates for what is not known of some operators.
+    """Return the workflow with estimates for what is not known of some operators.
 
     Args:
         workflow: its other operators are taken as they are.

@@ -133,7 +133,7 @@ class Features:
 
 
 def featurize(plan: Plan, cluster: Resources) -> Features:
-    """The features of `plan` on `cluster`, the same however its operators are numbered."""
+    """Return the features of `plan` on `cluster`, the same however its operators are numbered."""
     [features] = featurize_assignments(plan.workflow, [plan.platforms], cluster)
     return features
 
@@ -379,7 +379,7 @@ PLAN_COLUMNS = np.setdiff1d(
 
 
 def flatten(features: Features) -> Float32Array:
-    """The flat vector of a plan that has been featurized already, float32 [629]."""
+    """Return the flat vector of a plan that has been featurized already, float32 [629]."""
     operators = features.operators.astype(np.float64)
     kind = operators[:, 0:24]
     platform = operators[:, 28:36]

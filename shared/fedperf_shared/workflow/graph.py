@@ -191,7 +191,7 @@ class Plan:
 
     @classmethod
     def on_one_platform(cls, workflow: Workflow, platform: Platform) -> "Plan":
-        """The plan that runs every operator on `platform`."""
+        """Return the plan that runs every operator on `platform`."""
         return cls(workflow, (platform,) * len(workflow.operators))
 
     def prefix(self, positions: Iterable[int]) -> "Plan":

@@ -52,7 +52,7 @@ def workflow_colours(workflow: Workflow, depth: Sequence[int]) -> list[int]:
 
 
 def refine(colours: list[int], workflow: Workflow) -> list[int]:
-    """The coarsest stable colouring finer than `colours`; it keeps the order of colours."""
+    """Return the coarsest stable colouring finer than `colours`; it keeps the order of colours."""
     children = workflow.children
     while True:
         refined = ranks(_signatures(colours, workflow, children))
@@ -77,7 +77,7 @@ def _signatures(
 
 
 def ranks(values: Sequence[_Ordered]) -> list[int]:
-    """The rank of each value among the distinct values."""
+    """Return the rank of each value among the distinct values."""
     rank = {value: index for index, value in enumerate(sorted(set(values)))}
     return [rank[value] for value in values]
 
@@ -109,7 +109,7 @@ def topological_order(
 def topological_orders(
     workflow: Workflow, assignments: Sequence[Sequence[Platform]]
 ) -> list[tuple[int, ...]]:
-    """The order that `topological_order` gives, for each assignment of platforms."""
+    """Return the order that `topological_order` gives, for each assignment of platforms."""
     if len(assignments) == 1:
         return [topological_order(workflow, assignments[0])]
     tied = _tied(workflow)
@@ -153,7 +153,7 @@ def _longest_ways(behind: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _in_order(behind: Sequence[tuple[int, ...]]) -> Sequence[int]:
-    """All positions, each after those that are `behind` it."""
+    """Return all positions, each after those that are `behind` it."""
     places = range(len(behind))
     if all(other < node for node in places for other in behind[node]):
         return places  # as workflows are mostly written down

@@ -79,7 +79,7 @@ NAMED_PLATFORMS = tuple(platform for platform in Platform if platform < Platform
 
 
 def platform_of(written: str) -> Platform:
-    """The platform of that name, in any case.
+    """Return the platform of that name, in any case.
 
     Raises:
         InvalidInputError: there is none; the message lists them.

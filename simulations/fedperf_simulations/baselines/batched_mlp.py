@@ -39,7 +39,7 @@ class SeedModels:
 
     @classmethod
     def of(cls, parameters: Sequence[Tensor]) -> "SeedModels":
-        """The inverse of `parameters`."""
+        """Return the inverse of `parameters`."""
         layers = len(parameters) // 2
         return cls(tuple(parameters[:layers]), tuple(parameters[layers:]))
 
@@ -69,7 +69,7 @@ class SeedModels:
         return self.layers(inputs)[-1].squeeze(-1)
 
     def back(self, layers: Sequence[Tensor], at_answer: Tensor) -> list[Tensor]:
-        """The gradient of the loss by the output of each layer, [seeds, rows, to].
+        """Return the gradient of the loss by the output of each layer, [seeds, rows, to].
 
         Args:
             layers: as from `layers`.
@@ -86,7 +86,7 @@ class SeedModels:
         return [*products, *(each.sum(dim=1, keepdim=True) for each in said)]
 
     def of_seed(self, place: int) -> "SeedModels":
-        """The model of one seed."""
+        """Return the model of one seed."""
         return SeedModels.of([each[place : place + 1] for each in self.parameters])
 
     def answers(self, inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:

@@ -56,7 +56,7 @@ def published(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
 
 
 def published_in_logs(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
-    """The published rule on logarithms of rows and seconds; errors as `published`."""
+    """Return the published rule on logarithms of rows and seconds; errors as `published`."""
     _require(rows, asked, INTERPOLATED + 1)
     return np.exp(published(np.log(rows), np.log(seconds), np.log(asked)))
 

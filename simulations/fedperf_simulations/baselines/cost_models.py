@@ -7,13 +7,30 @@ GGFN has: its loss, and the analytic cost model that they correct. Wayang's cost
 ones alone are not learnt here at all. Hyperparameters are those of the paper or were chosen on the
 measured set, of which nothing is ever held out where models are compared
 (`experiments.platform_choice`).
+
+Some models read plans as vectors of fixed length. `robopt_vector` follows Robopt: per kind of
+operator and platform how many operators, and the sums of their input and of their output rows; what
+crosses platforms; and the features of the plan. `padded_vector` is what the GGFN paper gives its
+deep network: the features of the operators one after the other, and those of the plan.
+
+Apache Wayang's hand-tuned linear costs are cycles per operator and platform. They are read from the
+two property files that Wayang ships (`FEDPERF_DATA/wayang`): every operator of the Java and of the
+Spark platform has a load such as `700*in0 + 56789` cycles, and Spark an initialization of its own.
+Whatever runs in one process here (DuckDB, Polars, pandas, scikit-learn) counts as Java. Our
+operators are those of Wayang that do the same; what Wayang has no operator for is written with
+several (`_AS`). Refused: a file without the operators that are needed, an expression that is no sum
+of products.
 """
 
+import ast
 import math
-from collections.abc import Callable, Sequence
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -21,7 +38,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
+from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_SCALE
 from fedperf_shared.model.fit import (
     HUBER_DELTA,
@@ -32,9 +50,181 @@ from fedperf_shared.model.fit import (
     predict,
 )
 from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.workflow.features import Features, feature_names, flatten
-from fedperf_simulations.baselines.flat_vectors import padded_vector, robopt_vector
-from fedperf_simulations.baselines.wayang import WayangCosts
+from fedperf_shared.workflow.features import OPERATOR_FEATURES, Features, feature_names, flatten
+from fedperf_shared.workflow.graph import Operator, Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+
+MOST_OPERATORS = 16
+"""Operators of a padded vector; those of longer plans that come later are left out."""
+
+_KINDS = slice(0, len(OperatorKind))
+_PLATFORMS = slice(28, 28 + len(NAMED_PLATFORMS))
+_INPUT_ROWS, _OUTPUT_ROWS = 50, 52
+_SUMMED = (48, 57, 58)
+"""Steps of user code, edges in from another platform, bytes over them."""
+
+Float32 = NDArray[np.float32]
+
+
+def robopt_vector(features: Features) -> Float32:
+    """Float32 [24 kinds x 8 platforms x 3 + 3 + 39]."""
+    rows = features.operators
+    on = rows[:, _KINDS, None] * rows[:, None, _PLATFORMS]
+    sums = [
+        np.tensordot(weight, on, axes=1).ravel()
+        for weight in (np.ones(len(rows)), rows[:, _INPUT_ROWS], rows[:, _OUTPUT_ROWS])
+    ]
+    return np.concatenate([*sums, rows[:, _SUMMED].sum(axis=0), features.plan], dtype=np.float32)
+
+
+def padded_vector(features: Features) -> Float32:
+    """Float32 [16 x 63 + 39], zeros where a plan has fewer operators."""
+    padded = np.zeros((MOST_OPERATORS, OPERATOR_FEATURES), np.float32)
+    kept = features.operators[:MOST_OPERATORS]
+    padded[: len(kept)] = kept
+    return np.concatenate([padded.ravel(), features.plan])
+
+
+_LOAD = re.compile(
+    r"^wayang\.(?:java|spark)\.([\w.\-]+)\.load = \{(.*?)\n\}", re.DOTALL | re.MULTILINE
+)
+_CPU = re.compile(r'"cpu":"(?:\$\{)?(.*?)\}?"')
+_SETTING = re.compile(r"^wayang\.(?:java|spark)\.([\w.\-]+) = ([\d.]+)$", re.MULTILINE)
+
+_AS: Mapping[OperatorKind, tuple[str, ...]] = {
+    OperatorKind.FILE_SOURCE: ("objectfilesource",),
+    OperatorKind.TABLE_SOURCE: ("objectfilesource",),
+    OperatorKind.MAP: ("map",),
+    OperatorKind.FILTER: ("filter",),
+    OperatorKind.FLATMAP: ("flatmap",),
+    OperatorKind.AGGREGATE: ("reduceby",),
+    OperatorKind.GLOBAL_AGGREGATE: ("globalreduce",),
+    OperatorKind.DISTINCT: ("distinct",),
+    OperatorKind.SORT: ("sort",),
+    OperatorKind.TOPK: ("sort",),
+    OperatorKind.JOIN: ("cogroup",),
+    OperatorKind.UNION: ("union",),
+    OperatorKind.GRAPH_ITERATE: ("cogroup", "reduceby"),
+    OperatorKind.ML_TRAIN: ("map", "reduceby"),
+    OperatorKind.ML_PREDICT: ("map",),
+    OperatorKind.WINDOW: ("groupby", "sort"),
+    OperatorKind.SINK: ("localcallbacksink",),
+}
+
+Cycles = Callable[[Mapping[str, float]], float]
+"""Rows by name (`in0`, `in1`, `out0`) -> processor cycles."""
+
+
+class InvalidWayangCostsError(InvalidInputError):
+    """The property files are not those that Wayang ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformCosts:
+    """One platform's loads.
+
+    Attributes:
+        cycles: of one execution of each operator.
+        cycles_per_second: of one core.
+        start_seconds: before its first operator.
+    """
+
+    cycles: Mapping[str, Cycles]
+    cycles_per_second: float
+    start_seconds: float
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Return the loads of one property file; errors as `WayangCosts.read`."""
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise InvalidWayangCostsError(f"{path}: {error.strerror or error}") from error
+        settings = dict(_SETTING.findall(text))
+        found = {name: _CPU.search(body) for name, body in _LOAD.findall(text)}
+        cycles = {name: _parsed(cpu[1], path) for name, cpu in found.items() if cpu is not None}
+        missing = {name for names in _AS.values() for name in names} - cycles.keys()
+        if missing or "cpu.mhz" not in settings:
+            wanted = ", ".join(sorted(missing)) or "cpu.mhz"
+            raise InvalidWayangCostsError(f"{path} does not say what is needed: {wanted}")
+        milliseconds = float(settings.get("init.ms", 0.0))
+        return cls(cycles, 1e6 * float(settings["cpu.mhz"]), milliseconds / 1000)
+
+    def seconds(self, each: Operator, rows: Mapping[str, float], cores: int) -> float:
+        """CPU time of one operator, spread over `cores`."""
+        once = sum(self.cycles[name](rows) for name in _AS.get(each.kind, ()))
+        return max(each.iterations, 1) * once / (self.cycles_per_second * cores)
+
+
+@dataclass(frozen=True, slots=True)
+class WayangCosts:
+    """The cost of a plan as the sum of its operators' loads."""
+
+    java: PlatformCosts
+    spark: PlatformCosts
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """Read `wayang-java-defaults.properties` and `wayang-spark-defaults.properties`.
+
+        Raises:
+            InvalidWayangCostsError: see the module.
+        """
+        java, spark = (
+            PlatformCosts.read(directory / f"wayang-{name}-defaults.properties")
+            for name in ("java", "spark")
+        )
+        return cls(java, spark)
+
+    def seconds(self, plan: Plan, cluster: ClusterConfig) -> float:
+        """Estimated run time; a switch between Java and Spark collects and distributes rows."""
+        operators = plan.workflow.operators
+        total = self.spark.start_seconds if Platform.SPARK in plan.platforms else 0.0
+        for each, platform in zip(operators, plan.platforms, strict=True):
+            inputs = [operators[parent].output_rows for parent in each.inputs] or [0.0]
+            rows = {"in0": inputs[0], "in1": inputs[-1], "out0": each.output_rows}
+            total += self._of(platform).seconds(each, rows, cluster.cores)
+        for parent, child in plan.workflow.edges:
+            ends = [self._of(plan.platforms[position]) for position in (parent, child)]
+            if ends[0] is not ends[1]:
+                rows = {"in0": operators[parent].output_rows, "out0": operators[parent].output_rows}
+                cycles = ends[0].cycles["collect"](rows) + ends[1].cycles["collectionsource"](rows)
+                total += cycles / (self.java.cycles_per_second * cluster.cores)
+        return total
+
+    def _of(self, platform: Platform) -> PlatformCosts:
+        return self.spark if platform is Platform.SPARK else self.java
+
+
+_OPERATORS: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+}
+
+
+def _parsed(text: str, path: Path) -> Cycles:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except SyntaxError as error:
+        raise InvalidWayangCostsError(f"{path}: no sum of products: {text!r}") from error
+    for node in ast.walk(tree):
+        if not isinstance(
+            node, ast.BinOp | ast.Add | ast.Mult | ast.Name | ast.Load | ast.Constant
+        ):
+            raise InvalidWayangCostsError(f"{path}: no sum of products: {text!r}")
+    return lambda rows: _value(tree, rows)
+
+
+def _value(node: ast.expr, rows: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return float(value)
+        case ast.Name(id=name):
+            return rows.get(name, 0.0)
+        case ast.BinOp(left=left, op=op, right=right):
+            return _OPERATORS[type(op)](_value(left, rows), _value(right, rows))
+    raise InvalidWayangCostsError(f"no sum of products: {ast.unparse(node)!r}")
+
 
 LAYERS, WIDTH = 8, 256
 """Of the deep network."""
@@ -75,7 +265,7 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
-        """The lesson of measured plans."""
+        """Return the lesson of measured plans."""
         numbers: dict[object, int] = {}
         asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
@@ -92,7 +282,7 @@ class TrainingPlan:
 
 
 def analytic_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
-    """Log seconds by the analytic cost model, [questions]."""
+    """Return log seconds by the analytic cost model, [questions]."""
     return np.array([each.features.analytic_log_seconds for each in questions])
 
 
@@ -123,7 +313,7 @@ def train_ggfn(
 
 
 def zero_constant_inputs(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
-    """The graphs, and the model, without inputs that tell nothing of what lies beyond them.
+    """Return the graphs, and the model, without inputs that tell nothing of what lies beyond them.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
     the first plan that differs, by its platform, a kind or several nodes, would be answered by
@@ -239,7 +429,7 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
 
 
 def analytic() -> CostModel:
-    """The analytic cost model alone, at the prices that ship."""
+    """Return the analytic cost model alone, at the prices that ship."""
     return lambda _: analytic_log_seconds
 
 
@@ -279,7 +469,7 @@ def _descend(
 
 
 def _handfuls(asked: Tensor) -> Tensor:
-    """All samples in a random order, few of a question next to each other."""
+    """Return all samples in a random order, few of a question next to each other."""
     dealt = torch.randperm(len(asked))
     dealt = dealt[torch.argsort(asked[dealt], stable=True)]
     _, sizes = torch.unique_consecutive(asked[dealt], return_counts=True)

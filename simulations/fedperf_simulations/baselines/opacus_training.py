@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedperf_shared.model.architecture import standardise
 from fedperf_shared.model.fit import huber_per_sample
-from fedperf_shared.model.ggfn import GGFN, collate, standardise
+from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
 
 with warnings.catch_warnings():
@@ -135,6 +136,6 @@ def _coarse_bounds() -> Iterator[None]:
 
 
 def _gradient(model: GGFN, graph: Features, target: Tensor) -> tuple[Tensor, ...]:
-    """The gradient of one plan's loss, in the order of the parameters."""
+    """Return the gradient of one plan's loss, in the order of the parameters."""
     loss = huber_per_sample(model(collate([graph])), target[None]).sum()
     return torch.autograd.grad(loss, list(model.parameters()))

@@ -32,7 +32,7 @@ class PlatformRule:
     platforms: Mapping[OperatorClass, Platform]
 
     def plan(self, program: Program, workflow: Workflow) -> Assignment:
-        """The rule's plan of a workflow; a sink runs where its input does."""
+        """Return the rule's plan of a workflow; a sink runs where its input does."""
         chosen: list[Platform] = []
         for step, operator in zip(program.steps, workflow.operators, strict=True):
             able = supporting(step.operation)
@@ -54,7 +54,7 @@ def constant_rules() -> Iterator[PlatformRule]:
 
 
 def class_rules() -> Iterator[PlatformRule]:
-    """Every way to give each class of operators a platform."""
+    """Yield every way to give each class of operators a platform."""
     for platforms in product(EMBEDDED_PLATFORMS, repeat=len(OperatorClass)):
         yield PlatformRule(PER_CLASS, dict(zip(OperatorClass, platforms, strict=True)))
 
@@ -62,5 +62,5 @@ def class_rules() -> Iterator[PlatformRule]:
 def best_rule(
     rules: Iterable[PlatformRule], mean_regret: Callable[[PlatformRule], float]
 ) -> PlatformRule:
-    """The rule with the smallest mean regret, the first of equal ones."""
+    """Return the rule with the smallest mean regret, the first of equal ones."""
     return min(rules, key=mean_regret)

@@ -16,7 +16,7 @@ _LEAST_SECONDS = 1e-6
 
 
 def regressions_without(groups: Sequence[object], across: Floats, log_seconds: Floats) -> Floats:
-    """Log seconds by least squares on one column, [cases].
+    """Return log seconds by least squares on one column, [cases].
 
     The line that answers for a group was fitted without it, so that no case predicts itself.
 
@@ -59,7 +59,7 @@ def slope_prior(known: Floats, logs: Floats, asked: Floats) -> Floats:
 
 
 def ernest_parts(known: Floats, logs: Floats, asked: Floats) -> Floats:
-    """Log seconds by Ernest with at most as many terms as known configurations, [asked].
+    """Return log seconds by Ernest with at most as many terms as known configurations, [asked].
 
     So it answers from one on. What machines share comes first, then what is fixed, gathered, and
     per machine: with fewer configurations than parts a fit of all four is one of many, and may as

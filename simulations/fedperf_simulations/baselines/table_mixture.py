@@ -1,10 +1,29 @@
-"""Mixtures of learners for tables of columns, as experiments compare them.
+"""Ensembles for tables of columns, as experiments compare them.
 
-The product mixes local learners (`fedperf_campaigns.tables.learners`). Candidates
+The product combines local learners (`fedperf_campaigns.tables.learners`). Candidates
 that read a downloaded belief about public points are compared here alone.
+
+The Bayesian download is the coordinator's posterior over public points. The mean is a start model
+like any other (`EncodedQueries.starts`); the covariance says how it may be wrong, so that one own
+execution corrects every point that it tells about. An organization's own level may differ from
+everybody's, and so may how its run times depend on the features: by a line and a smooth function of
+them. How much the covariance is to be believed, how far its own dependence goes, and how noisy own
+executions are, few executions do not tell: answers are averaged over a fixed grid of these numbers,
+each weighted by its marginal likelihood. Without own executions it is the mean; it refuses a
+covariance that is none.
+
+For plans, whose points are the cells of the public basis, `residual_learners.CellCorrectedModel`
+does the same in a form that stays cheap for thousands of executions.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
 from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, cross_validate
@@ -17,18 +36,168 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
 )
 from fedperf_client.prediction.learners.base_learners import (
+    OWN_LEVEL_SD,
     REFERENCE,
     Boosting,
     Constant,
+    InvalidCorrectionError,
     Learner,
     LocalProcess,
     LogRidge,
     ShrunkenBias,
     UncorrectedModel,
 )
+from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats, QueryRegime
-from fedperf_simulations.baselines.download import PretrainedWithPosterior
+from fedperf_client.prediction.query_encoding import EncodedQueries
+
+SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
+
+OWN_SDS = (0.0, 0.03, 0.1, 0.3)
+"""How far the own dependence on the features goes, log seconds."""
+
+LENGTHS = (0.4, 0.8, 1.6)
+"""Over which it changes, where own executions span [-1, 1]."""
+
+NOISE_SDS = (0.03, 0.1, 0.3, 0.6)
+"""Of one execution, log seconds."""
+
+LEAST_SHARE = 1e-3
+"""Numbers of the grid that are less likely than this are left out of the average."""
+
+ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PretrainedWithPosterior:
+    """A start model whose error is believed to be Gaussian over the public points.
+
+    Attributes:
+        covariance: of the start's error, (log seconds)^2, float64 [points, points]; the
+            point of a question is the number of its cell (`EncodedQueries.cells`).
+    """
+
+    covariance: Floats
+    start: str = REFERENCE
+    fewest: int = 0
+    most: int | None = 200
+
+    def __post_init__(self) -> None:
+        points = len(self.covariance)
+        if self.covariance.shape != (points, points) or not np.isfinite(self.covariance).all():
+            raise InvalidCorrectionError(
+                f"a covariance is square and finite, got shape {self.covariance.shape}"
+            )
+        symmetric = np.abs(self.covariance - self.covariance.T).max(initial=0.0) <= ROUNDING
+        if not (symmetric and np.linalg.eigvalsh(self.covariance).min(initial=0.0) >= -ROUNDING):
+            raise InvalidCorrectionError("a covariance is symmetric and positive semi-definite")
+
+    @property
+    def name(self) -> str:
+        """Its name in explanations."""
+        return f"{self.start}+covariance"
+
+    def fit(self, samples: EncodedQueries, log_seconds: Floats) -> "FittedDownload":
+        """Condition on own executions.
+
+        Raises:
+            InvalidCorrectionError: an execution is at a point that the covariance lacks.
+        """
+        left = log_seconds - samples.starts[self.start]
+        scaling = Scaling.of(samples.features)
+        inputs = scaling(samples.features)
+        points = self.points(samples)
+        crossed = self.covariance[np.ix_(points, points)]
+        found = list(_conditioned(crossed, inputs, left))
+        posteriors = np.array([each.log_posterior for each in found])
+        shares = np.exp(posteriors - posteriors.max())
+        kept = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
+        likely = [(float(shares[each] / shares[kept].sum()), found[each]) for each in kept]
+        return FittedDownload(self, points, scaling, inputs, likely)
+
+    def points(self, samples: EncodedQueries) -> NDArray[np.int64]:
+        """Return the public point of each sample.
+
+        Raises:
+            InvalidCorrectionError: the covariance lacks one.
+        """
+        count = len(self.covariance)
+        if not ((samples.cells >= 0) & (samples.cells < count)).all():
+            raise InvalidCorrectionError(f"a question lies at none of the {count} points")
+        return samples.cells
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedDownload:
+    """Samples -> log seconds."""
+
+    download: PretrainedWithPosterior
+    _points: NDArray[np.int64]
+    _scaling: Scaling
+    _inputs: Floats
+    _likely: "list[tuple[float, _GridPoint]]"
+
+    def __call__(self, asked: EncodedQueries) -> Floats:
+        """Mean log seconds, [questions]."""
+        crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
+        inputs = self._scaling(asked.features)
+        departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
+        error = np.zeros(len(inputs))
+        for share, each in self._likely:
+            covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
+            error += share * (covariance @ each.weights)
+        return np.asarray(asked.starts[self.download.start] + error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """One point of the grid, without the noise."""
+
+    scale: float
+    own_sd: float
+    length: float
+
+    def covariance(self, crossed: Floats, departure: Floats) -> Floats:
+        """Of the start's error, own level and own dependence included."""
+        return self.scale * crossed + OWN_LEVEL_SD**2 + self.own_sd**2 * departure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GridPoint:
+    """One point of the grid, how likely it is, and what follows from it."""
+
+    numbers: _Numbers
+    log_posterior: float
+    weights: Floats
+
+
+_GRID = tuple(
+    _Numbers(scale, own_sd, length)
+    for scale, own_sd, length in product(SCALES, OWN_SDS, LENGTHS)
+    if own_sd > 0 or length == LENGTHS[0]  # without own dependence its length says nothing
+)
+
+
+def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_GridPoint]:
+    """Yield every point of the grid; posteriors lack the constant that all share."""
+    departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
+    for numbers in _GRID:
+        alike = 1 if numbers.own_sd > 0 else len(LENGTHS)
+        prior = math.log(alike) - math.log(numbers.scale) ** 2 / 2
+        covariance = numbers.covariance(crossed, departures[numbers.length])
+        for noise_sd in NOISE_SDS:
+            factor = np.linalg.cholesky(covariance + noise_sd**2 * np.eye(len(left)))
+            weights = np.asarray(cho_solve((factor, True), left), dtype=np.float64)
+            fit = float(left @ weights) / 2 + float(np.log(np.diag(factor)).sum())
+            yield _GridPoint(numbers, prior - fit, weights)
+
+
+def _departure(one: Floats, other: Floats, length: float) -> Floats:
+    """Covariance of an own dependence of size 1: half of it a line, and a smooth function."""
+    apart = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+    return np.asarray(one @ other.T / 2 + np.exp(-apart / (2 * length**2)))
 
 
 def mixed_for(

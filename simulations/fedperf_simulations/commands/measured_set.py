@@ -53,7 +53,7 @@ def measure(
     """
     from dataclasses import asdict
 
-    from fedperf_simulations.corpus import designs
+    from fedperf_simulations.corpus import comparison_set as designs
     from fedperf_simulations.corpus.measured_log import compact
     from fedperf_simulations.corpus.measurement import measure as measure_tasks
     from fedperf_simulations.corpus.resource_cap import Cap
@@ -109,8 +109,11 @@ def _measure_sessions(
     from dataclasses import asdict
 
     from fedperf_simulations.corpus.sql.session_draws import COUNTS, SessionDesign
-    from fedperf_simulations.corpus.sql.session_records import sessions_in
-    from fedperf_simulations.corpus.sql.session_set import join_sessions, measure_sessions
+    from fedperf_simulations.corpus.sql.session_set import (
+        join_sessions,
+        measure_sessions,
+        sessions_in,
+    )
     from fedperf_simulations.corpus.sql.sessions import SessionKind
 
     if kind not in set(SessionKind):
@@ -139,7 +142,7 @@ def fit_coefficients(json: Json = False) -> None:
 
     Models correct these prices: train both starts again afterwards.
     """
-    from fedperf_simulations.corpus.prices.shipped_prices import fit_shipped_prices
+    from fedperf_simulations.corpus.cost_coefficients import fit_shipped_prices
 
     show(dict(fit_shipped_prices().executions), json=json)
 
@@ -158,12 +161,12 @@ def train_base(
     from dataclasses import asdict
 
     from fedperf_engines.optimizer import distillation
-    from fedperf_simulations.corpus.starts.pretraining import (
+    from fedperf_simulations.corpus.pretraining import (
         EPOCHS,
+        distil_shipped_head,
         train_limited_start,
         train_public_start,
     )
-    from fedperf_simulations.corpus.starts.shipped_surrogate import distil_shipped_head
     from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.data.datasets import measured_executions
     from fedperf_simulations.harness.terminal import bar
@@ -195,8 +198,7 @@ def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:
 
     from fedperf_shared.model.pretrained import write_widths
     from fedperf_simulations.baselines.cost_models import ggfn
-    from fedperf_simulations.corpus.starts.pretraining import EPOCHS
-    from fedperf_simulations.corpus.starts.widths import measure_widths
+    from fedperf_simulations.corpus.pretraining import EPOCHS, measure_widths
     from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.harness.terminal import bar
 

@@ -11,5 +11,5 @@ Quick = Annotated[bool, typer.Option("--quick", help="A small version that shows
 
 
 def now() -> datetime:
-    """The moment of a command."""
+    """Return the moment of a command."""
     return datetime.now(UTC)

@@ -16,12 +16,12 @@ BOTH = (TRUE_ROWS, KNOWN_BEFORE)
 
 
 def workflow_with(workflow: Workflow, information: Value) -> Workflow:
-    """The workflow as it is, or with estimates for what only a run tells."""
+    """Return the workflow as it is, or with estimates for what only a run tells."""
     return workflow if information == TRUE_ROWS else workflow_before(workflow)
 
 
 def asked_with(questions: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
-    """The questions as they are, or with estimates for what only a run tells."""
+    """Return the questions as they are, or with estimates for what only a run tells."""
     if information == TRUE_ROWS:
         return list(questions)
     return [

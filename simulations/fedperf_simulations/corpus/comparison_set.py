@@ -17,6 +17,9 @@ from and never to judge by.
 
 Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
 child often takes a third longer than the next.
+
+The `*_settings` functions return the settings that follow from the options of `fedperf-sim
+measure`.
 """
 
 import math
@@ -50,10 +53,12 @@ from fedperf_engines.workloads.families import (
     workload_name,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_shared.workflow.vocabulary import Platform, platform_of
 from fedperf_simulations.corpus.measured_log import MeasurementTask, Role
+from fedperf_simulations.corpus.resource_cap import CAPPED_PLATFORMS, CAPPED_WORKLOADS, Cap
 from fedperf_simulations.corpus.workload_draws import (
     MOST_DRAWN_ROWS,
+    MeasuringSettings,
     comparison_plans,
     require_scale,
 )
@@ -127,7 +132,7 @@ class ComparisonSettings:
         require_scale(self.most_rows)
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """All runs; no two workloads have the same name."""
+        """Return all runs; no two workloads have the same name."""
         names: set[str] = set()
         return (
             *self._compared(names),
@@ -182,7 +187,7 @@ def assignments(program: Program) -> Iterator[Assignment]:
 
 
 def rescaled(program: Program, rows: int) -> Program:
-    """The same program on data sets of another scale."""
+    """Return the same program on data sets of another scale."""
     return Program(tuple(replace(s, operation=_at(s.operation, rows)) for s in program.steps))
 
 
@@ -242,7 +247,7 @@ def _new_job(
 
 
 def _short_clustering(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
-    """What a credit analysis does at its end, on records alone; whole ones are too long."""
+    """Return what a credit analysis does at its end, on records alone; whole ones are too long."""
     del family
     draft = Draft()
     columns = ("balance", "days_late")
@@ -272,3 +277,69 @@ def _mixed(program: Program, rng: np.random.Generator, count: int) -> list[Assig
 
 def _is_sink(step: Step) -> bool:
     return isinstance(step.operation, Sink)
+
+
+LARGE_WORKLOADS = 400
+_LARGE_ROWS = (3_000_000, SCALES[-1])
+"""Most runs take 0.3 to 60 seconds."""
+
+
+def measuring_settings(
+    seed: int, workloads: int | None, platform: str | None, *, quick: bool
+) -> MeasuringSettings:
+    """Settings of the measured set, or of one platform's alone."""
+    alone = platform_of(platform) if platform else None
+    full = MeasuringSettings(seed)
+    count = workloads or (40 if quick else full.workloads)
+    compared = 0 if alone else min(full.comparisons, count // 10)
+    most_rows = 100_000 if quick else full.most_rows
+    return MeasuringSettings(seed, count, comparisons=compared, most_rows=most_rows, platform=alone)
+
+
+def capped_settings(
+    seed: int, workloads: int | None, cap: Cap, *, quick: bool
+) -> MeasuringSettings:
+    """Settings under a cap: less than a core per thread; a busy core elsewhere disturbs nothing."""
+    drawn = measuring_settings(
+        seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
+    )
+    return replace(
+        drawn,
+        comparisons=0,
+        two_threads_share=0.0,
+        disturbed_cores=1.2,
+        among=CAPPED_PLATFORMS,
+        cap=cap,
+    )
+
+
+def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+    """Settings of the comparison set: many plans of each workload."""
+    full = ComparisonSettings(seed)
+    if not quick:
+        return ComparisonSettings(seed, workloads or full.workloads)
+    return ComparisonSettings(
+        seed, workloads or 12, series=1, exhaustive=1, most_rows=10_000, mixed=1
+    )
+
+
+def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+    """Settings of the lessons: no series, and the next seed, so that workloads are others."""
+    drawn = comparison_settings(seed + 1, workloads, quick=quick)
+    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
+
+
+def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
+    """Settings of inputs hundreds of times as large; each plan runs once, or twice if disturbed."""
+    drawn = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
+    least, most = _LARGE_ROWS
+    return replace(
+        drawn,
+        comparisons=0,
+        least_rows=drawn.most_rows if quick else least,
+        most_rows=drawn.most_rows if quick else most,
+        small_weight=0.2,
+        timeout_seconds=120.0,
+        repeats=1,
+        among=(Platform.DUCKDB, Platform.POLARS, Platform.PANDAS),
+    )

@@ -63,7 +63,7 @@ class Case:
         return {plan[0]: s for plan, s in self.seconds.items() if len(set(plan)) == 1}
 
     def regret(self, plan: Assignment) -> float:
-        """The plan's extra time over the fastest, as a share of the fastest.
+        """Return the plan's extra time over the fastest, as a share of the fastest.
 
         Infinity where it was not measured, or did not end well.
         """
@@ -71,7 +71,7 @@ class Case:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """The cases of a measured comparison set, in the order of their names.
+    """Return the cases of a measured comparison set, in the order of their names.
 
     Raises:
         InvalidInputError: a row cannot be read.
@@ -88,7 +88,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def folds_of(cases: Iterable[Case], *, seed: int) -> dict[str, int]:
-    """The fold of every workload; the workloads of each role and family are dealt evenly."""
+    """Return the fold of every workload; the workloads of each role and family are dealt evenly."""
     kinds: dict[tuple[Role, Family], set[str]] = defaultdict(set)
     for case in cases:
         kinds[case.role, case.family].add(case.workload)

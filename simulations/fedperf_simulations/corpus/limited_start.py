@@ -18,7 +18,7 @@ LIMITED_START_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
 
 
 def load_limited_start() -> Checkpoint:
-    """The checkpoint; errors as `load_checkpoint`."""
+    """Return the checkpoint; errors as `load_checkpoint`."""
     return load_checkpoint(LIMITED_START_PATH)
 
 

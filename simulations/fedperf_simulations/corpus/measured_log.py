@@ -114,14 +114,14 @@ class MeasuredLog:
 
     @contextmanager
     def appending(self) -> Iterator[IO[bytes]]:
-        """The open file, for `append`."""
+        """Yield the open file, for `append`."""
         with _storage_errors(self.path), self.path.open("ab") as file:
             yield file
 
     def waiting(
         self, tasks: Sequence[MeasurementTask], *, disturbed_cores: float, repeats: int
     ) -> list[MeasurementTask]:
-        """The tasks that were never run, or were disturbed each of at most `repeats` times.
+        """Return the tasks that were never run, or were disturbed each of at most `repeats` times.
 
         Tasks that were never run come first, each group in the given order.
         """
@@ -147,7 +147,7 @@ def append(file: IO[bytes], record: Mapping[str, object]) -> None:
 
 
 def least_disturbed(records: Sequence[Record]) -> list[Record]:
-    """The record that counts for every task, with `attempts`, in the order of first runs."""
+    """Return the record that counts for every task, with `attempts`, in the order of first runs."""
     best: dict[str, Record] = {}
     for record in records:
         kept = best.get(record["task"])
@@ -240,7 +240,7 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
 
 
 def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:
-    """The origin of a measured set: versions, processor, date, commit of the code."""
+    """Return the origin of a measured set: versions, processor, date, commit of the code."""
     return {
         **{f"version.{name}": version(name) for name in ENGINE_PACKAGES},
         "version.python": machine_platform.python_version(),
@@ -252,7 +252,7 @@ def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:
 
 
 def summarize(log: Path, tasks: int) -> MeasuringSummary:
-    """The summary of a log; errors as `compact`."""
+    """Return the summary of a log; errors as `compact`."""
     header, lines = read_log(log)
     records = least_disturbed(lines)
     limit = float(header["settings"]["disturbed_cores"])

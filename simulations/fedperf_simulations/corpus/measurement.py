@@ -84,7 +84,7 @@ class MeasurementDesign(Protocol):
         """Which all runs are under."""
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """All runs, a function of the design alone."""
+        """Return all runs, a function of the design alone."""
 
 
 def run_order(tasks: Sequence[MeasurementTask], seed: int) -> tuple[MeasurementTask, ...]:
@@ -161,7 +161,7 @@ def _children_command(cap: Cap | None) -> AbstractContextManager[tuple[str, ...]
 
 
 def _clusters(tasks: Sequence[MeasurementTask], cap: Cap | None) -> Mapping[int, ClusterConfig]:
-    """What runs with so many threads have."""
+    """Return what runs with so many threads have."""
     found = {threads: cluster_config(threads) for threads in {each.threads for each in tasks}}
     if cap is None:
         return found

@@ -10,18 +10,45 @@ is public, coordinators judge versions; by the second, nobody decides anything.
 
 The split is a function of a workload's name: the same in every run and for all
 executions of a workload.
+
+New platform. All organizations run a platform that the public model has never seen. Public: the
+measured set without that platform (the base model is trained on it), and plans for the platform
+that nobody ran (anchors). Private: workloads that were measured on that platform alone, dealt among
+the organizations by a seed; a workload that is public by name is nobody's. Who is asked at the end
+belongs to no organization.
+
+Drift. A year of measured workloads has three segments. First everybody runs DuckDB and pandas on
+whole cores, which the model that the year begins with knows (`known_before`); then containers get
+half a core and 1 GB (the capped set); then work moves to Polars, on whole cores again. What an
+engineer knows of each is in the features: the cluster, and the platform of every operator.
+Workloads differ between segments; those that are public by name are nobody's.
+
+Organizations draw from one pool and share workloads: the noise is that of so many
+organizations, the variety that of the pool, so less than theirs would be.
 """
 
 import hashlib
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum, unique
+from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_engines.workloads.families import Family
-from fedperf_shared.execution import Execution
+from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.execution import Execution, PlanOnCluster
+from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import SizeClass
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.corpus.training_set import measured_plans
+from fedperf_simulations.data.datasets import CAPPED, measured_executions
 
 PUBLIC_ROWS = 1e4
 """The public part knows no larger sources."""
@@ -105,7 +132,7 @@ def organization(
 
 
 def part_of(execution: Execution) -> WorkloadPart:
-    """The part of an execution's workload, by its name, size and threads."""
+    """Return the part of an execution's workload, by its name, size and threads."""
     first = _uniform("part", execution.workload)
     ends = accumulate((TEST_SHARE, VALIDATION_SHARE, CEDAR_SHARE))
     for part, end in zip(
@@ -131,6 +158,268 @@ def _is_simple(execution: Execution) -> bool:
 
 
 def _uniform(purpose: str, workload: str) -> float:
-    """A number in [0, 1) that follows from purpose and workload alone."""
+    """Return a number in [0, 1) that follows from purpose and workload alone."""
     digest = hashlib.blake2b(f"{purpose}/{workload}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) / 2**64
+
+
+Floats = NDArray[np.float64]
+
+ANCHORS = 1500
+"""Public plans for the new platform, without a run time."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTimes:
+    """Plans and what they took.
+
+    Attributes:
+        graphs: one per workload.
+        log_seconds: float64 [workloads].
+    """
+
+    graphs: tuple[Features, ...]
+    log_seconds: Floats
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def of(self, positions: NDArray[np.int64]) -> "MeasuredTimes":
+        """Return the workloads at `positions`."""
+        return MeasuredTimes(
+            tuple(self.graphs[position] for position in positions), self.log_seconds[positions]
+        )
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """Measured wall seconds, [workloads]."""
+        return np.exp(self.log_seconds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewPlatform:
+    """The public plans, and the plans measured on the new platform."""
+
+    public: MeasuredTimes
+    anchors: tuple[PlanOnCluster, ...]
+    private: MeasuredTimes
+
+    @classmethod
+    def load(cls, platform: Platform) -> "NewPlatform":
+        """Return the plans from the measured sets that ship with the project.
+
+        Raises:
+            MissingDataError: there is no set of that platform.
+        """
+        name = platform.name.lower()
+        known = one_per_workload(measured_executions())
+        public = [each for each in known if platform not in each.plan.platforms]
+        unrun = [each for each in known if set(each.plan.platforms) == {platform}]
+        names = {each.workload for each in known}
+        private = one_per_workload(
+            each for each in measured_executions(name) if each.workload not in names
+        )
+        anchors = tuple(PlanOnCluster(each.plan, each.cluster) for each in unrun[:ANCHORS])
+        return cls(_measured(public), anchors, _measured(private))
+
+    def deal(self, organizations: int, workloads: int, *, seed: int) -> "NewPlatformSplit":
+        """Give each organization its workloads by `seed`; the rest is asked about.
+
+        Raises:
+            ConfigurationError: there are not more workloads than the organizations get.
+        """
+        given = organizations * workloads
+        if not given < len(self.private):
+            raise ConfigurationError(
+                f"{organizations} organizations with {workloads} workloads need more than "
+                f"{given} measured ones, there are {len(self.private)}"
+            )
+        order = np.random.default_rng([seed, 0]).permutation(len(self.private))
+        hands = np.split(order[:given], organizations)
+        return NewPlatformSplit(
+            tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:])
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewPlatformSplit:
+    """The workloads of each organization, and those of nobody.
+
+    Attributes:
+        organizations: their workloads.
+        asked: workloads of nobody, to judge by.
+    """
+
+    organizations: tuple[MeasuredTimes, ...]
+    asked: MeasuredTimes
+
+
+def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
+    plans = measured_plans(executions)
+    return MeasuredTimes(
+        tuple(featurize(each.plan, each.cluster) for each in plans),
+        np.array([each.log_seconds for each in plans]),
+    )
+
+
+SEGMENTS = ("DuckDB and pandas", "half a core", "Polars")
+
+FIRST_WINDOWS = (0, 4, 9)
+"""Of thirteen: with which an epoch and its segment begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftingYear:
+    """The executions of an organization in a year.
+
+    Attributes:
+        labelled: its workloads; `epoch` is the segment, in every window of which each of them
+            runs, always as it was measured.
+        begins: when each segment begins; each ends when the next one begins.
+    """
+
+    labelled: tuple[LabelledGraph, ...]
+    begins: tuple[datetime, ...]
+
+    def between(self, since: datetime | None, until: datetime) -> list[LabelledGraph]:
+        """Return the workloads that ran from `since` (None: ever) until before `until`."""
+        last = bisect_left(self.begins, until) - 1
+        first = 0 if since is None else max(bisect_right(self.begins, since) - 1, 0)
+        return [each for each in self.labelled if first <= each.regime <= last]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DriftSplit:
+    """The workloads of each organization, and those of nobody.
+
+    Attributes:
+        organizations: what each executes in the year.
+        asked: of each segment, workloads of nobody to judge by.
+        names: of all those.
+    """
+
+    organizations: tuple[DriftingYear, ...]
+    asked: tuple[MeasuredTimes, ...]
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSplit:
+    """The numbers of workloads of each segment.
+
+    Attributes:
+        organizations: how many share them.
+        workloads: of each organization, drawn from the pool.
+        pool: of all organizations together.
+        asked: of nobody.
+    """
+
+    organizations: int = 10
+    workloads: int = 1000
+    pool: int = 1200
+    asked: int = 300
+
+    def __post_init__(self) -> None:
+        if not self.workloads <= self.pool:
+            raise ConfigurationError(f"{self.workloads} of {self.pool} workloads cannot be drawn")
+
+
+def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
+    """Return the workloads of each segment; errors as `private_executions`."""
+    return tuple(
+        labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
+    )
+
+
+def private_executions() -> tuple[tuple[Execution, ...], ...]:
+    """Return one execution of each workload of each segment; no workload is in two of them.
+
+    Raises:
+        MissingDataError: a measured set is not there.
+    """
+    first = tuple(measured_executions())
+    parts = split(first)
+    public = {
+        each.workload
+        for part in (WorkloadPart.PUBLIC, WorkloadPart.VALIDATION)
+        for each in parts[part]
+    }
+    embedded = [each for each in first if {*each.plan.platforms} <= _FIRST_PLATFORMS]
+    taken = {each.workload for each in first}
+    capped = _others(measured_executions(CAPPED), taken)
+    taken |= {each.workload for each in capped}
+    polars = _others(measured_executions(Platform.POLARS.name.lower()), taken)
+    return _others(embedded, public), capped, polars
+
+
+def deal(
+    segments: Sequence[Sequence[LabelledGraph]], hands: WorkloadSplit, period: Period, *, seed: int
+) -> DriftSplit:
+    """Give everybody their workloads by `seed`; segments begin with `first_windows` of `period`.
+
+    Raises:
+        ConfigurationError: a segment has fewer workloads than are to be given.
+    """
+    rng = np.random.default_rng([seed, 0])
+    lived = [list[LabelledGraph]() for _ in range(hands.organizations)]
+    asked: list[MeasuredTimes] = []
+    wanted, names = hands.asked + hands.pool, set[str]()
+    for place, segment in enumerate(segments):
+        if len(segment) < wanted:
+            raise ConfigurationError(
+                f"{SEGMENTS[place]} has {len(segment)} workloads, {wanted} are to be given"
+            )
+        order = [segment[each] for each in rng.permutation(len(segment))[:wanted].tolist()]
+        asked.append(measured_of(order[: hands.asked]))
+        names |= {each.workload for each in order}
+        pool = order[hands.asked :]
+        for executed in lived:
+            executed.extend(pool[each] for each in rng.permutation(hands.pool)[: hands.workloads])
+    begins = tuple(period.window_start(each) for each in first_windows(period.windows))
+    return DriftSplit(
+        tuple(DriftingYear(tuple(each), begins) for each in lived), tuple(asked), frozenset(names)
+    )
+
+
+def known_before(dealt: DriftSplit) -> MeasuredTimes:
+    """The training data of the year's first model: nobody's workloads, uncapped, no Polars."""
+    known = _others(measured_executions(), set(dealt.names))
+    return measured_of(
+        labelled_in([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
+    )
+
+
+def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
+    """As `label_executions`, of the segment with that number."""
+    graphs = label_executions(executions)
+    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
+
+
+def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
+    """Return the workloads in the form that steps at a tangent take."""
+    return MeasuredTimes(
+        tuple(each.graph for each in labelled), np.array([each.log_seconds for each in labelled])
+    )
+
+
+def first_windows(windows: int) -> tuple[int, ...]:
+    """`FIRST_WINDOWS` of thirteen; of fewer about the same shares."""
+    return tuple(each * windows // 13 for each in FIRST_WINDOWS)
+
+
+_FIRST_PLATFORMS = {Platform.DUCKDB, Platform.PANDAS}
+
+
+def _others(executions: Iterable[Execution], names: set[str]) -> tuple[Execution, ...]:
+    """Return one execution of each workload that ended well and is not among `names`."""
+    return one_per_workload(
+        each for each in executions if each.is_ok and each.workload not in names
+    )
+
+
+def one_per_workload(executions: Iterable[Execution]) -> tuple[Execution, ...]:
+    """Return the first execution of every workload."""
+    first: dict[str, Execution] = {}
+    for execution in executions:
+        first.setdefault(execution.workload, execution)
+    return tuple(first.values())

@@ -52,14 +52,14 @@ class Cap:
             )
 
     def of(self, cluster: ClusterConfig) -> ClusterConfig:
-        """The cluster under this cap: a slower core, and less memory."""
+        """Return the cluster under this cap: a slower core, and less memory."""
         speed = cluster.machine_speed * self.cores
         return replace(cluster, machine_speed=speed, memory_bytes=self.memory_bytes)
 
 
 @contextmanager
 def joining(cap: Cap, command: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """A command like `command`, whose process is under `cap`; the group goes at the end.
+    """Yield a command like `command`, whose process is under `cap`; the group goes at the end.
 
     Raises:
         ConfigurationError: there are no such control groups, or this process may not use them.

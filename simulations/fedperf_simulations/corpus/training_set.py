@@ -1,7 +1,12 @@
 """The training set of cost models: plans and prefixes of everything that was measured.
 
 It holds complete plans by their median run time, and a random prefix of executions with more than
-one segment. The caller says which workloads a model may know; of the others it sees nothing.
+one segment. The caller names the workloads that a model may train on.
+
+The run times of prefixes follow from the timings of segments. A run materializes rows at the end of
+every segment (`executor.segments_of`). So the first segments of a plan are a plan of their own
+whose run time is the sum of theirs. A search that scores plans while they grow asks about such
+prefixes. A model trained on complete plans alone would extrapolate.
 """
 
 import math
@@ -12,13 +17,16 @@ from typing import Self
 
 import numpy as np
 
+from fedperf_client.sources.history_file import executions_of
+from fedperf_engines.platforms.executor import plan_segments
+from fedperf_engines.platforms.program import Program, from_json
 from fedperf_shared.execution import ClusterConfig, Execution, MeasuredPlan
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import fingerprint
+from fedperf_shared.workflow.vocabulary import MIN_RUNTIME_SECONDS
 from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.corpus.comparisons import Case, read_cases
-from fedperf_simulations.corpus.measured_prefixes import measured_prefixes
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
     DUCKDB_SESSIONS,
@@ -31,6 +39,37 @@ from fedperf_simulations.data.datasets import (
     measured_files,
     of_one_speed,
 )
+
+
+def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
+    """Yield every proper prefix of the executions of a measured set, beside its execution.
+
+    Raises:
+        InvalidInputError: a row cannot be read.
+    """
+    from pyarrow import parquet
+
+    table = parquet.read_table(path, columns=["program", "segment_seconds"])
+    columns = (table[name].to_pylist() for name in table.column_names)
+    for execution, program, seconds in zip(executions_of(path), *columns, strict=True):
+        if execution.is_ok:
+            for prefix in prefixes(execution, from_json(program), seconds):
+                yield execution, prefix
+
+
+def prefixes(
+    execution: Execution, program: Program, segment_seconds: Sequence[float]
+) -> Iterator[MeasuredPlan]:
+    """The first segments of one execution, the first two, ... and so on; never all of them."""
+    segments = list(plan_segments(program, execution.plan.platforms).values())
+    steps: list[int] = []
+    total = 0.0
+    for segment, seconds in zip(segments[:-1], segment_seconds[:-1], strict=True):
+        steps += segment
+        total += seconds
+        label = math.log(max(total, MIN_RUNTIME_SECONDS))
+        yield MeasuredPlan(execution.plan.prefix(steps), execution.cluster, label)
+
 
 SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
 
@@ -65,7 +104,7 @@ class Measurements:
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """All sets; of sessions those that were measured; errors as `measured_files`."""
+        """Return all sets; of sessions those that were measured; errors as `measured_files`."""
         compared, training_plans = measured_files(COMPARISONS), measured_files(LESSONS)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
@@ -88,7 +127,7 @@ class Measurements:
         return cls(cases, executions, prefixes, seed, further, sessions)
 
     def training_plan(self, is_known: IsKnown) -> TrainingPlan:
-        """The plans and prefixes of workloads that are known.
+        """Return the plans and prefixes of workloads that are known.
 
         Those of sessions twice: as a run counted their rows, and with what was known before it.
         """
@@ -108,7 +147,7 @@ class Measurements:
         return TrainingPlan.of([*complete, *begun])
 
     def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
-        """The workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
+        """Return the workloads with a plan, or a prefix of one, of such a shape (`fingerprint`)."""
         return frozenset(
             workload for workload, each in self._all_workflows() if fingerprint(each) in shapes
         )

@@ -103,7 +103,7 @@ class MeasuringSettings:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """All runs, a function of the settings; no two workloads have the same name."""
+        """Return all runs, a function of the settings; no two workloads have the same name."""
         compared = set(
             np.random.default_rng([self.seed, 0])
             .choice(self.workloads, self.comparisons, replace=False)

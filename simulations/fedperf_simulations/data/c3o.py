@@ -16,17 +16,32 @@ a configuration outside of its box is refused.
 
 The data carry no licence: they are read from the folder of public data sets, and never
 part of the project. Source: dos-group/c3o-experiments; Will et al. 2020.
+
+There are fifteen scenarios: five Spark jobs, and three kinds of extrapolation.
+
+* nodes between: trained on clusters of 2, 6, 10 and 12 nodes, asked about 4 and 8;
+* nodes beyond: trained on up to 8 nodes, asked about 10 and 12;
+* size beyond: trained on small inputs, asked about those above the job's limit.
+
+What is asked about is judged on every execution, repeats included. Slots and memory
+follow from the number of nodes and the machine type, so they are no columns of their own.
+
+The 18 slices are also tables of their own columns, with every repeat in the order of the files. The
+48 published runs and the job `sort` are not part of them, so nothing is judged by these.
 """
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum, unique
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_shared.errors import InvalidInputError
 from fedperf_simulations.data.datasets import public_files
 
@@ -91,7 +106,7 @@ class PublicJob:
         return scaled
 
     def physics(self, columns: Mapping[str, Floats]) -> Floats:
-        """Log seconds that reading the data takes, [configurations]; fixed beforehand."""
+        """Return log seconds that reading the data takes, [configurations]; fixed beforehand."""
         passes = columns[self.passes] if isinstance(self.passes, str) else self.passes
         reading = columns[MEGABYTES] * passes / (MEGABYTES_PER_SECOND * columns[SLOTS])
         return np.asarray(np.log(START_SECONDS + reading), dtype=np.float64)
@@ -173,7 +188,7 @@ class JobConfigurations:
         return len(self.jobs)
 
     def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "JobConfigurations":
-        """The rows for which `chosen` [configurations] holds, or those at its places."""
+        """Return the rows for which `chosen` [configurations] holds, or those at its places."""
         return JobConfigurations(
             self.jobs[chosen],
             self.machines[chosen],
@@ -184,7 +199,7 @@ class JobConfigurations:
         )
 
     def of(self, organization: str) -> "JobConfigurations":
-        """The rows of one organization."""
+        """Return the rows of one organization."""
         return self.where(self.organizations == organization)
 
 
@@ -235,7 +250,7 @@ def load(data: Path | None) -> C3O:
 
 
 def data_files(data: Path | None) -> tuple[Path, ...]:
-    """The files of the runs in the folder of public data sets, in the order of `JOBS`.
+    """Return the files of the runs in the folder of public data sets, in the order of `JOBS`.
 
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
@@ -244,7 +259,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
 
 
 def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfigurations:
-    """Every configuration of a job, the median over its repeats, or every repeat as a row.
+    """Return every configuration of a job, the median over its repeats, or every repeat as a row.
 
     Raises:
         InvalidInputError: the columns are others, or a value lies outside of its public box.
@@ -320,3 +335,211 @@ def _require_inside(job: str, name: str, values: Floats, bounds: Bounds) -> None
             f"{job}: {name} {values[~inside][0]:g} lies outside of its public box "
             f"{bounds[0]:g} to {bounds[1]:g}"
         )
+
+
+NODES, SIZE = "instance_count", "data_size_MB"
+
+NODES_BETWEEN = (4, 8)
+MOST_NODES_KNOWN = 8
+MOST_MEGABYTES_KNOWN: Mapping[str, float] = {
+    "sort": 13_482,
+    "grep": 15_150,
+    "sgd": 19_558,
+    "kmeans": 16_000,
+    "pagerank": 284,
+}
+"""By job, in the order of the published tables."""
+
+_WORDS = frozenset({"machine_type"})
+_FOLLOW = frozenset({"slots", "memory", RUNTIME})
+
+
+@unique
+class RequestedRange(StrEnum):
+    """The three ways."""
+
+    NODES_BETWEEN = "nodes between"
+    NODES_BEYOND = "nodes beyond"
+    SIZE_BEYOND = "size beyond"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One job and one way."""
+
+    job: str
+    asked: RequestedRange
+
+    @property
+    def key(self) -> str:
+        """The scenario in the names of cells."""
+        return f"{self.job}-{self.asked.replace(' ', '-')}"
+
+
+SCENARIOS = tuple(Scenario(job, asked) for job in MOST_MEGABYTES_KNOWN for asked in RequestedRange)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executions:
+    """Rows of a table and what they took.
+
+    Attributes:
+        table: columns by name.
+        seconds: wall time, float64 [rows].
+    """
+
+    table: Table
+    seconds: Floats
+
+    def where(self, chosen: NDArray[np.bool_]) -> "Executions":
+        """Return the rows for which `chosen` [rows] holds."""
+        rows = np.flatnonzero(chosen).tolist()
+        table = {name: [values[row] for row in rows] for name, values in self.table.items()}
+        return Executions(table, self.seconds[chosen])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScenarioParts:
+    """Executions to learn from, and those to judge by."""
+
+    known: Executions
+    asked: Executions
+
+
+def files(data: Path | None) -> tuple[Path, ...]:
+    """Return the files that the scenarios are read from.
+
+    Raises:
+        MissingDataError: there is no folder, or a file is not in it.
+    """
+    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_MEGABYTES_KNOWN))
+
+
+def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
+    """Return both parts of a scenario.
+
+    Raises:
+        MissingDataError: there is no folder, or the job's file is not in it.
+    """
+    executions = of_job(data, scenario.job)
+    nodes, megabytes = (np.array(executions.table[each]) for each in (NODES, SIZE))
+    held = _held_out(scenario, nodes, megabytes)
+    return ScenarioParts(executions.where(~held), executions.where(held))
+
+
+def of_job(data: Path | None, job: str) -> Executions:
+    """Return all executions of a job, repeats included.
+
+    Raises:
+        MissingDataError: there is no folder, or the job's file is not in it.
+    """
+    [path] = public_files(data, f"{FOLDER}/{job}.tsv")
+    with path.open(newline="", encoding="utf-8") as lines:
+        rows = list(csv.DictReader(lines, delimiter="\t"))
+    table: Table = {
+        name: [row[name] if name in _WORDS else float(row[name]) for row in rows]
+        for name in rows[0]
+        if name not in _FOLLOW
+    }
+    return Executions(table, np.array([float(row[RUNTIME]) for row in rows]))
+
+
+def medians(executions: Executions) -> Executions:
+    """Return one row for each configuration, in the order of their first, with its median time."""
+    seconds: dict[tuple[float | str, ...], list[float]] = {}
+    rows = zip(*executions.table.values(), strict=True)
+    for row, took in zip(rows, executions.seconds.tolist(), strict=True):
+        seconds.setdefault(row, []).append(took)
+    columns = zip(executions.table, zip(*seconds, strict=True), strict=True)
+    return Executions(dict(columns), np.array([np.median(each) for each in seconds.values()]))
+
+
+def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[np.bool_]:
+    match scenario.asked:
+        case RequestedRange.NODES_BETWEEN:
+            return np.isin(nodes, NODES_BETWEEN)
+        case RequestedRange.NODES_BEYOND:
+            return nodes > MOST_NODES_KNOWN
+        case RequestedRange.SIZE_BEYOND:
+            return megabytes > MOST_MEGABYTES_KNOWN[scenario.job]
+
+
+ScaleAndSize = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobSlice:
+    """One slice.
+
+    Attributes:
+        name: as `c3o` calls it: job, machine type, size of its input.
+        job: its job.
+        configurations: one row each, with the median time of its repeats.
+        repeats: seconds of each configuration, in the order of the file.
+    """
+
+    name: str
+    job: str
+    configurations: Executions
+    repeats: tuple[Floats, ...]
+
+    def __len__(self) -> int:
+        return len(self.repeats)
+
+    @property
+    def layout(self) -> TableLayout:
+        """Its columns: the configurations are no secret, their run times are."""
+        return TableLayout.of(self.configurations.table, scale=NODES, size=SIZE)
+
+    @property
+    def nodes(self) -> Floats:
+        """Machines of each configuration."""
+        return np.array([float(each) for each in self.configurations.table[NODES]])
+
+    def inputs(self) -> list[ScaleAndSize]:
+        """Return the configurations of each input: all columns are the same but the machines."""
+        found: dict[tuple[float | str, ...], list[int]] = defaultdict(list)
+        table = self.configurations.table
+        others = [values for name, values in table.items() if name != NODES]
+        for place, row in enumerate(zip(*others, strict=True)):
+            found[row].append(place)
+        return [np.array(each) for each in found.values()]
+
+    def rows(self, places: ScaleAndSize) -> Table:
+        """Return the columns of those configurations."""
+        table = self.configurations.table
+        return {name: [values[place] for place in places] for name, values in table.items()}
+
+
+def slices(data: Path | None) -> tuple[JobSlice, ...]:
+    """Return all slices, sorted by their names.
+
+    Raises:
+        MissingDataError: there is no folder, or a file is not in it.
+    """
+    found = (each for job in JOBS.values() if job.cut for each in _of_job(data, job.name, job.cut))
+    return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _of_job(data: Path | None, job: str, cut: str) -> Iterator[JobSlice]:
+    executions = of_job(data, job)
+    machines = np.array([str(each) for each in executions.table["machine_type"]])
+    sizes = np.array([float(each) for each in executions.table[cut]])
+    for machine in dict.fromkeys(machines.tolist()):
+        cell = machines == machine
+        if len(medians(executions.where(cell)).seconds) <= PUBLISHED_SIZE:
+            continue
+        for size in dict.fromkeys(sizes[cell].tolist()):
+            chosen = executions.where(cell & (sizes == size))
+            yield JobSlice(
+                f"{job} {machine} {size:.3g}", job, medians(chosen), tuple(_repeats(chosen))
+            )
+
+
+def _repeats(executions: Executions) -> Iterator[Floats]:
+    """In the order of `medians`."""
+    found: dict[tuple[float | str, ...], list[float]] = defaultdict(list)
+    rows = zip(*executions.table.values(), strict=True)
+    for row, seconds in zip(rows, executions.seconds.tolist(), strict=True):
+        found[row].append(seconds)
+    yield from (np.array(each) for each in found.values())

@@ -72,7 +72,7 @@ def measured_directory(folder: str | None = None) -> Path:
 
 
 def measured_files(folder: str | None = None) -> tuple[Path, ...]:
-    """The files of the measured set, or of another one: by its folder.
+    """Return the files of the measured set, or of another one: by its folder.
 
     Raises:
         MissingDataError: there are none.
@@ -88,12 +88,12 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
 
 
 def is_measured(folder: str) -> bool:
-    """Whether that set is there; sets that come later may not be."""
+    """Return whether that set is there; sets that come later may not be."""
     return any(measured_directory(folder).glob("*.parquet"))
 
 
 def measured_executions(folder: str | None = None) -> Iterator[Execution]:
-    """Every execution of the measured set, or of another one, failed ones included.
+    """Yield every execution of the measured set, or of another one, failed ones included.
 
     Raises:
         MissingDataError: there is no such set.
@@ -110,5 +110,5 @@ def at_one_speed(executions: Iterable[Execution]) -> Iterator[Execution]:
 
 
 def of_one_speed(cluster: ClusterConfig) -> ClusterConfig:
-    """The resources with `MACHINE_SPEED`."""
+    """Return the resources with `MACHINE_SPEED`."""
     return replace(cluster, machine_speed=MACHINE_SPEED)

@@ -33,7 +33,7 @@ class PublicTable:
         return len(self.codes)
 
     def at(self, places: Codes) -> "PublicTable":
-        """The rows at `places`."""
+        """Return the rows at `places`."""
         return PublicTable(self.codes[places], self.numbers[places])
 
 
@@ -65,7 +65,7 @@ class Columns:
         return np.concatenate([*hot, table.numbers], axis=1)
 
     def cell_of(self, table: PublicTable) -> Codes:
-        """The combination of categories that each row has, [rows]."""
+        """Return the combination of categories that each row has, [rows]."""
         return np.asarray(np.ravel_multi_index(tuple(table.codes.T), self.sizes), np.int64)
 
     def of_cells(self, cells: Codes, numbers: Floats) -> PublicTable:
@@ -79,7 +79,7 @@ class Columns:
 
 
 def code_of(name: str, values: Sequence[str], known: Sequence[str]) -> Codes:
-    """The place of each value in a public list.
+    """Return the place of each value in a public list.
 
     Raises:
         InvalidInputError: a value is not in it.

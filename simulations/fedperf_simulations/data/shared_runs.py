@@ -154,7 +154,7 @@ PublishedKey = tuple[str, str, Mode, int | None]
 
 
 def load_runs(data: Path | None) -> tuple[JobRuns, ...]:
-    """The runs of the five jobs, in the order of `JOBS`.
+    """Return the runs of the five jobs, in the order of `JOBS`.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
@@ -164,7 +164,7 @@ def load_runs(data: Path | None) -> tuple[JobRuns, ...]:
 
 
 def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhere:
-    """The C3O runs of a grid's job with the same arguments on other machine types.
+    """Return the C3O runs of a grid's job with the same arguments on other machine types.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
@@ -186,7 +186,7 @@ def load_elsewhere(data: Path | None, grid: PublicConfigurations) -> RunsElsewhe
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
-    """The files that runs and published results are read from.
+    """Return the files that runs and published results are read from.
 
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
@@ -196,7 +196,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
 
 
 def split(job: int, rows: int, training: int | None, repeat: int, *, seed: int) -> Split:
-    """One split of a job's rows.
+    """Return one split of a job's rows.
 
     Args:
         job: its place in `JOBS`.
@@ -230,7 +230,7 @@ def published(data: Path | None) -> Mapping[PublishedKey, float]:
 
 
 def _split_number(job: int, training: int | None, repeat: int) -> int:
-    """What the paper's scripts hand to the random generator, counting from 1."""
+    """Return what the paper's scripts hand to the random generator, counting from 1."""
     if training is None:
         return 1 + len(JOBS) * REPEATS * len(SMALL_SIZES) + job * REPEATS + repeat
     return 1 + (job * REPEATS + repeat) * len(SMALL_SIZES) + SMALL_SIZES.index(training)

@@ -109,14 +109,14 @@ class Points:
         )
 
     def physics(self, target: str) -> Floats:
-        """The physics prior, log seconds or log MiB/s, [points]."""
+        """Return the physics prior, log seconds or log MiB/s, [points]."""
         if target == WALL:
             reading = np.exp(self.log_gib - self.log_peak) / USABLE
             return np.asarray(np.log(START_SECONDS + reading))
         return self.log_peak + math.log(1024 * USABLE)
 
     def covariance(self) -> Floats:
-        """The kernel, [points, points]."""
+        """Return the kernel, [points, points]."""
         size = (self.log_gib - math.log(1000)) / math.log(8)
         share = (self.log_gib - self.log_peak - math.log(20)) / math.log(8)
         peak = (self.log_peak - math.log(150)) / math.log(4)
@@ -138,7 +138,7 @@ class Points:
         )
 
     def start(self, target: str) -> GaussianPosterior:
-        """The public start over all points: physics and kernel, no data of anybody."""
+        """Return the public start over all points: physics and kernel, no data of anybody."""
         return GaussianPosterior(self.physics(target), self.covariance())
 
 
@@ -163,11 +163,11 @@ class ProbeRuns:
     files: tuple[Path, ...]
 
     def measured(self, target: str) -> Floats:
-        """The measured target, natural log, [runs]."""
+        """Return the measured target, natural log, [runs]."""
         return self.log_wall if target == WALL else self.log_bandwidth
 
     def of(self, platform: str) -> Positions:
-        """The runs of one platform, [its runs]."""
+        """Return the runs of one platform, [its runs]."""
         return np.flatnonzero(self.points.platforms[self.point] == platform).astype(np.int64)
 
 
@@ -200,7 +200,7 @@ def load(data: Path | None) -> ProbeRuns:
 
 
 def data_files(data: Path | None) -> tuple[Path, ...]:
-    """The files of the runs in the folder of public data sets, Cori's first.
+    """Return the files of the runs in the folder of public data sets, Cori's first.
 
     Raises:
         MissingDataError: there is no folder, or the files are not in it.
@@ -209,7 +209,7 @@ def data_files(data: Path | None) -> tuple[Path, ...]:
 
 
 def read_probes(path: Path, more: Sequence[str] = ()) -> pd.DataFrame:
-    """The runs of one file that moved enough, one row each.
+    """Return the runs of one file that moved enough, one row each.
 
     Args:
         path: of the file.

@@ -40,17 +40,17 @@ def measured_pace(history: Path) -> dict[str, float]:
         workload_residuals,
     )
     from fedperf_client.sources.history_file import executions_of
-    from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
-    from fedperf_shared.model.ggfn import GGFN
+    from fedperf_shared.model.architecture import weights_of
     from fedperf_shared.model.inference import GgfnArrays
     from fedperf_shared.model.linearization import combine_gradients
+    from fedperf_shared.model.pretrained import load_pretrained_model
     from fedperf_shared.model.public_plans import anchors_of, load_public_plans
     from fedperf_shared.releases.linear_queries import DIRECTIONS
 
     del fedperf_client.node.daemon  # its imports are what counts
     startup = time.monotonic() - before
-    model = GGFN(seed=0).eval()
-    reference = GgfnArrays.of(Checkpoint(state_to_arrays(model), 1))
+    pretrained = load_pretrained_model()
+    model, reference = weights_of(pretrained.arrays), GgfnArrays.of(pretrained)
     labelled, reading = _timed(lambda: label_executions(executions_of(history)))
     _, residuals = _timed(lambda: workload_residuals(reference, labelled))
     some = labelled[:_PLANS]

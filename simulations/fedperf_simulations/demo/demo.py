@@ -168,7 +168,7 @@ def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
 def _result(
     world: DemoWorkspace, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
 ) -> OrganizationResult:
-    """What an organization's own programs say."""
+    """Return what an organization's own programs say."""
     ask = partial(_ask, world, each.name)
     result = collected(
         each,

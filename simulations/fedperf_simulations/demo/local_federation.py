@@ -77,7 +77,7 @@ def join_all(
 def live_through(
     world: DemoWorkspace, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
 ) -> tuple[RoundSummary, ...]:
-    """The whole period, and its round; then coordinator and daemons have ended.
+    """Return the whole period, and its round; then coordinator and daemons have ended.
 
     Raises:
         StepFailedError: a program ended, or the round did not close.
@@ -169,7 +169,7 @@ def _wait_for_daemons(
 
 
 def _wait(world: DemoWorkspace, is_so: Callable[[], bool], *, until: datetime) -> bool:
-    """Whether it came true in time; programs that end meanwhile are an error."""
+    """Return whether it came true in time; programs that end meanwhile are an error."""
     while not is_so():
         world.programs.check()
         if world.clock() >= until:

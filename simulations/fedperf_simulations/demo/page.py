@@ -8,15 +8,13 @@ from pathlib import Path
 
 from fedperf_client.charts.kit import FAINT, INK, LINE, POINT, render, svg
 from fedperf_simulations.demo.summary import (
+    SPREAD,
     Change,
     DemoSummary,
     MachineResult,
     NewParticipantResult,
     OrganizationResult,
     YearResult,
-)
-from fedperf_simulations.demo.verdicts import (
-    SPREAD,
     factor,
     lines,
     noticed,
@@ -98,7 +96,7 @@ def write_report(path: Path, summary: DemoSummary) -> None:
 
 
 def page(summary: DemoSummary) -> str:
-    """The page as text."""
+    """Return the page as text."""
     year = summary.year
     versions = summary.provenance.get("versions")
     named = versions.items() if isinstance(versions, dict) else ()
@@ -124,7 +122,7 @@ def page(summary: DemoSummary) -> str:
 
 
 def _remembered(year: YearResult) -> str:
-    """What kept the old machine's answers, and how often the gate opened."""
+    """Return what kept the old machine's answers, and how often the gate opened."""
     rows = (
         f"Rounds of the new epoch rehearsed {year.rehearsed} synthetic rows of the old machine "
         "beside what members remember themselves. "

@@ -19,12 +19,12 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import Execution
 from fedperf_shared.releases.period import DEFAULT_WINDOW, Period, ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     DriftingYear,
+    MeasuredTimes,
     labelled_in,
     measured_of,
 )
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.data.datasets import at_one_speed
 
 NEW_FAMILY = Family.CREDIT
@@ -79,7 +79,7 @@ class YearSize:
         return 3 * self.own
 
     def calendar(self) -> ReleaseCalendar:
-        """The default calendar, shorter."""
+        """Return the default calendar, shorter."""
         whole = default_calendar(BEGINS)
         return replace(
             whole,
@@ -89,7 +89,7 @@ class YearSize:
         )
 
     def planned(self) -> PlannedSchedule:
-        """The schedule of each organization; it declares the mean number run in a window."""
+        """Return the schedule of each organization; it declares the mean number run in a window."""
         windows = 2 * self.cap_window + (self.windows - self.cap_window)
         policy = Policy(
             size_class=SizeClass.LARGE,
@@ -178,7 +178,7 @@ def cast_of(
 
 
 def is_new_family(execution: Execution) -> bool:
-    """Whether the start must not know it."""
+    """Return whether the start must not know it."""
     return execution.workload.partition("-")[0] == NEW_FAMILY
 
 

@@ -114,7 +114,7 @@ class Programs(Closing):
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
-        """The JSON that a program with `--json` prints, its rows alone; errors as `call`."""
+        """Return the JSON that a program with `--json` prints, its rows alone; errors as `call`."""
         output = self.call(call)
         try:
             found = orjson.loads(output)
@@ -123,7 +123,7 @@ class Programs(Closing):
         return found["rows"] if isinstance(found, dict) and "rows" in found else found
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
-        """The lines of a program until it has ended; it may take its time.
+        """Yield the lines of a program until it has ended; it may take its time.
 
         Raises:
             StepFailedError: it cannot be started, or fails.
@@ -167,7 +167,7 @@ class Programs(Closing):
                 raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
     def log_of(self, name: str) -> str:
-        """The program's log so far; empty where there is none."""
+        """Return the program's log so far; empty where there is none."""
         path = self._logs / name
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -227,22 +227,22 @@ class Programs(Closing):
 
 
 def client(home: Path, *arguments: str) -> tuple[str, ...]:
-    """The command line of an organization."""
+    """Return the command line of an organization."""
     return (_script(CLIENT), "--home", str(home), *arguments)
 
 
 def server(directory: Path, *arguments: str) -> tuple[str, ...]:
-    """The command line of the coordinator's operator."""
+    """Return the command line of the coordinator's operator."""
     return (_script(SERVER), "--directory", str(directory), *arguments)
 
 
 def _script(name: str) -> str:
-    """The console script of this environment."""
+    """Return the console script of this environment."""
     return str(Path(sys.executable).with_name(name))
 
 
 def _without_secret(word: str) -> str:
-    """The word, without the secret part of a join URL."""
+    """Return the word, without the secret part of a join URL."""
     return f"{word.partition('#')[0]}#..." if word.startswith("fedperf://") else word
 
 

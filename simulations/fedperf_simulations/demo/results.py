@@ -39,7 +39,7 @@ def collected(
     releases: Sequence[Facts],
     log: str,
 ) -> OrganizationResult:
-    """One organization's result."""
+    """Return one organization's result."""
     period = budget[-1]
     ledger = PrivacyLedger.open(home.ledger(calendar.period.start))
     return OrganizationResult(
@@ -59,7 +59,7 @@ def collected(
 
 
 def by_kind(releases: Sequence[Facts]) -> tuple[ReleaseSummary, ...]:
-    """The releases that left, by kind, from the rows of `fedperf release list`."""
+    """Return the releases that left, by kind, from the rows of `fedperf release list`."""
     sizes: defaultdict[str, list[int]] = defaultdict(list)
     for each in releases:
         if each["state"] in LEFT:
@@ -68,7 +68,7 @@ def by_kind(releases: Sequence[Facts]) -> tuple[ReleaseSummary, ...]:
 
 
 def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str, ...]:
-    """The slots of an organization's schedule that were lost, each with the reason.
+    """Return the slots of an organization's schedule that were lost, each with the reason.
 
     Args:
         slots: that were planned.
@@ -92,13 +92,13 @@ def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str
 
 
 def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:
-    """The rounds that `fedperf-server rounds` lists."""
+    """Return the rounds that `fedperf-server rounds` lists."""
     names = RoundSummary.__slots__
     return tuple(RoundSummary(**{name: row[name] for name in names}) for row in rows)
 
 
 def left_out(planned: PlannedSchedule) -> tuple[UnscheduledSlots, ...]:
-    """The slots that a schedule leaves out: every slot of a kind, or some of them."""
+    """Return the slots that a schedule leaves out: every slot of a kind, or some of them."""
     there = {slot.key.kind for slot in planned.schedule.slots}
     return tuple(
         UnscheduledSlots(

@@ -116,7 +116,7 @@ class MachineTimings:
 
     @classmethod
     def slowest(cls, paces: Sequence["MachineTimings"]) -> "MachineTimings":
-        """The worst of each figure."""
+        """Return the worst of each figure."""
         return cls(*(max(getattr(pace, name) for pace in paces) for name in cls.__slots__))
 
     def report_seconds(self) -> float:
@@ -151,7 +151,7 @@ class Calendar:
     window_seconds: float
 
     def to_release_calendar(self, start: datetime) -> ReleaseCalendar:
-        """The calendar as the coordinator publishes it."""
+        """Return the calendar as the coordinator publishes it."""
         report, opens, model = (
             timedelta(seconds=each)
             for each in (self.report_seconds, self.opens_seconds, self.model_seconds)

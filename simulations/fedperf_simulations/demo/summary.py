@@ -2,15 +2,24 @@
 
 The error of a model on workloads is a factor: exp of the mean of |log(predicted / run time)|.
 Whether one error is smaller than another is judged by resampling the same workloads.
+
+Each finding is one line of text with its interval. A difference is only named if its interval
+leaves out 0. Windows count from 1. The last output of a demo is three small tables and these lines.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.errors import InvalidInputError
@@ -36,7 +45,7 @@ class Change:
 
     @classmethod
     def between(cls, before: Floats, after: Floats) -> Self:
-        """The change from absolute log errors on the same workloads.
+        """Return the change from absolute log errors on the same workloads.
 
         Raises:
             InvalidInputError: there are fewer than two workloads.
@@ -48,17 +57,17 @@ class Change:
 
     @property
     def is_told(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Return whether the interval leaves out 0."""
         return not self.low <= 0 <= self.high
 
     @property
     def is_better(self) -> bool:
-        """Whether all of the interval is."""
+        """Return whether all of the interval is."""
         return self.high < 0
 
 
 def factor_of(errors: Floats) -> float:
-    """The factor by which answers are off, from absolute log errors."""
+    """Return the factor by which answers are off, from absolute log errors."""
     return math.exp(float(errors.mean()))
 
 
@@ -290,5 +299,170 @@ class DemoSummary:
         return "; ".join(parts)
 
     def as_json(self) -> dict[str, object]:
-        """The content of `summary.json`."""
+        """Return the content of `summary.json`."""
         return {"name": "demo", **asdict(self), "lost": self.lost, "shortfall": self.shortfall}
+
+
+SPREAD = "over workloads, of this one training"
+"""What intervals of the demo are of; another training moves its errors by more."""
+
+FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
+"""What newcomers of five whole demos were off by, and the commit at which these ran."""
+
+
+def told(change: Change) -> str:
+    """Return the change of an error in words, with its 95 % interval."""
+    if not change.is_told:
+        return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
+    if change.is_better:
+        return f"{-change.percent:.0f} % less error ({-change.high:.0f} to {-change.low:.0f} %)"
+    return f"{change.percent:.0f} % more error ({change.low:.0f} to {change.high:.0f} %)"
+
+
+def factor(value: float | None) -> str:
+    """Return the factor by which answers are off, in words; None is no answer at all."""
+    return "no answer" if value is None else f"x{value:.2f}"
+
+
+def runs(found: NewParticipantResult) -> str:
+    """Return the number of a newcomer's own runs, in words."""
+    return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
+
+
+def lines(summary: DemoSummary) -> list[str]:
+    """Return all findings, a line each, with the letter of its part in front."""
+    year = summary.year
+    return [
+        *(f"(a) A newcomer with {newcomer(each)}" for each in year.newcomer),
+        f"(b) {noticed(year)}",
+        *(f"(b) On {machine(each)}" for each in reversed(year.machines)),
+        f"(c) {left(summary.organizations)}",
+    ]
+
+
+def newcomer(found: NewParticipantResult) -> str:
+    """Return the gain of joining with so many own runs, in words."""
+    return (
+        f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
+        f"start: {told(found.change)} {SPREAD}"
+    )
+
+
+def of_five_seeds(own_runs: int) -> str:
+    """Return what seeds 0 to 4 found, each with a training of its own, as means and ranges."""
+    every = orjson.loads(FIVE_SEEDS.read_bytes())["newcomers"]
+    found = [each for each in every if each["own_runs"] == own_runs]
+    joined, start = ([each[name] for each in found] for name in ("joined", "start"))
+    changes = [100 * (math.log(j) / math.log(s) - 1) for j, s in zip(joined, start, strict=True)]
+    return (
+        f"mean and range of seeds 0 to 4: {_range('x{:.2f}', joined)} joined, "
+        f"{_range('x{:.2f}', start)} with the start, {_range('{:+.0f} %', changes)} error"
+    )
+
+
+def _range(form: str, values: Sequence[float]) -> str:
+    mean, low, high = sum(values) / len(values), min(values), max(values)
+    return f"{form.format(mean)} ({form.format(low)} to {form.format(high)})"
+
+
+def noticed(year: YearResult) -> str:
+    """Return whether reports gave the cap away."""
+    came = f"Half a core from window {year.cap_window + 1} of {len(year.windows)} on"
+    alarms = "" if not year.false_alarms else f"; {year.false_alarms} false alarms before"
+    if year.noticed is None:
+        return f"{came}: not noticed{alarms}"
+    seen = year.noticed
+    began = (
+        "no window was left to learn it apart"
+        if seen.epoch_window is None
+        else f"from window {seen.epoch_window + 1} on (a new epoch) it is learnt apart"
+    )
+    return (
+        f"{came}, unannounced: the noisy reports of window {seen.window + 1} gave it away, as jobs "
+        f"on {' and '.join(seen.platforms)} took {factor(seen.factor)} the time expected at "
+        f"{seen.organizations} of {year.organizations} members; {began}{alarms}"
+    )
+
+
+def machine(found: MachineResult) -> str:
+    """Return the change of the answers on one machine, in words."""
+    return (
+        f"{found.name}: off by {factor(found.before)} before the cap, {factor(found.after)} at "
+        f"the end: {told(found.change)}"
+    )
+
+
+def left(found: Iterable[OrganizationResult]) -> str:
+    """Return the releases of all organizations that ran as programs, in words."""
+    every = tuple(found)
+    spent = max((each.epsilon_spent for each in every), default=0.0)
+    units = " or ".join(sorted({each.unit for each in every}))
+    return (
+        f"{sum(each.releases for each in every)} releases left {len(every)} organizations, "
+        f"{amount(sum(each.bytes_out for each in every))} in all, nothing else; epsilon "
+        f"{spent:.3f} at most for one {units}"
+    )
+
+
+def amount(count: float) -> str:
+    """Bytes for reading."""
+    for unit in ("bytes", "kB"):
+        if count < 1000:  # noqa: PLR2004 - the next unit
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} MB"
+
+
+def show_summary(summary: DemoSummary, console: Console) -> None:
+    """Print what was found."""
+    year = summary.year
+    console.print(
+        f"[bold](a) a newcomer: {year.family} jobs on {year.platform}, which its start never saw; "
+        "off by a factor of[/]"
+    )
+    console.print(_newcomer_table(year))
+    console.print(Text(f"intervals are {SPREAD}"))
+    for each in year.newcomer:
+        console.print(Text(f"{runs(each)}, {of_five_seeds(each.own_runs)}"))
+    console.print(Text(f"(b) {noticed(year)}; off by a factor of", style="bold"))
+    console.print(_machines_table(year))
+    console.print("[bold](c) what left, for how much[/]")
+    console.print(_left_table(summary.organizations))
+
+
+def _newcomer_table(year: YearResult) -> Table:
+    table = _table("own runs", "alone", "start", "joined", "shipped", "joined against the start")
+    for each in year.newcomer:
+        errors = map(factor, (each.alone, each.start, each.joined, each.shipped))
+        table.add_row(str(each.own_runs or "none"), *errors, _verdict(each.change))
+    return table
+
+
+def _machines_table(year: YearResult) -> Table:
+    table = _table("on", "before", "at the end", "change")
+    for each in reversed(year.machines):
+        table.add_row(each.name, factor(each.before), factor(each.after), _verdict(each.change))
+    return table
+
+
+def _left_table(found: tuple[OrganizationResult, ...]) -> Table:
+    table = _table("organization", "releases", "bytes", "epsilon")
+    for each in found:
+        spent = f"{each.epsilon_spent:.3f} of {each.epsilon_budget:g} for a {each.unit}"
+        who = f"{each.name} ({each.size_class})"
+        table.add_row(who, str(each.releases), amount(each.bytes_out), spent)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    """Narrow enough for any terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for place, name in enumerate(columns):
+        is_text = place in (0, len(columns) - 1)
+        table.add_column(name, justify="left" if is_text else "right")
+    return table
+
+
+def _verdict(change: Change) -> Text:
+    style = "" if not change.is_told else "green" if change.is_better else "red"
+    return Text(told(change), style=style)

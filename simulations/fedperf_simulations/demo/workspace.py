@@ -60,20 +60,20 @@ class DemoWorkspace:
         return self.out / "coordinator"
 
     def home(self, name: str) -> Home:
-        """An organization's home."""
+        """Return an organization's home."""
         return Home(self.out / name)
 
     def history(self, name: str) -> Path:
-        """The file of an organization's earlier runs."""
+        """Return the file of an organization's earlier runs."""
         return self.out / "histories" / f"{name}.parquet"
 
     def client(self, step: str, name: str, *arguments: str) -> ProgramCall:
-        """A command of an organization."""
+        """Return a command of an organization."""
         command = client(self.home(name).directory, *arguments)
         return ProgramCall(f"{name}: {step}", command, f"{name}.log")
 
     def server(self, step: str, *arguments: str) -> ProgramCall:
-        """A command of the coordinator's operator."""
+        """Return a command of the coordinator's operator."""
         return ProgramCall(
             f"coordinator: {step}", server(self.coordinator, *arguments), "operator.log"
         )

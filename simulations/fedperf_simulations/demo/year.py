@@ -44,13 +44,13 @@ from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.limited_start import start_in_use
+from fedperf_simulations.corpus.organizations import (
+    MeasuredTimes,
     labelled_in,
     measured_of,
     private_executions,
 )
-from fedperf_simulations.corpus.limited_start import start_in_use
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.demo.participants import (
     NEW_FAMILY,
     NEW_PLATFORM,
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def steps_of(size: YearSize) -> int:
-    """Number of lines that the program prints before the last."""
+    """Return number of lines that the program prints before the last."""
     return size.windows + 2
 
 
@@ -158,7 +158,7 @@ def newcomer_with(
     *,
     shipped: PredictLog,
 ) -> NewParticipantResult:
-    """The errors of a newcomer with these runs.
+    """Return the errors of a newcomer with these runs.
 
     Args:
         runs: its own.
@@ -230,7 +230,7 @@ def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> Mach
 
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
-    """What its database says of drift, rehearsal and verdicts."""
+    """Return what its database says of drift, rehearsal and verdicts."""
     period = federation.config.calendar.period
     with federation.database.transaction() as session:
         seen = stored_drifts(session, period)

@@ -44,15 +44,15 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("report_channel", ExperimentKind.EXPERIMENT, f"{__name__}.report_channel"),
     Entry("first_release", ExperimentKind.EXPERIMENT, f"{__name__}.first_release"),
     Entry("private_training", ExperimentKind.EXPERIMENT, f"{__name__}.private_training"),
-    Entry("private_sharing", ExperimentKind.EXPERIMENT, f"{__name__}.private_sharing.experiment"),
+    Entry("private_sharing", ExperimentKind.EXPERIMENT, f"{__name__}.private_sharing"),
     Entry("profiling_models", ExperimentKind.EXPERIMENT, f"{__name__}.profiling_models"),
-    Entry("campaigns", ExperimentKind.EXPERIMENT, f"{__name__}.campaigns.experiment"),
-    Entry("joining_gain", ExperimentKind.EXPERIMENT, f"{__name__}.joining_gain.experiment"),
+    Entry("campaigns", ExperimentKind.EXPERIMENT, f"{__name__}.campaigns"),
+    Entry("joining_gain", ExperimentKind.EXPERIMENT, f"{__name__}.joining_gain"),
     Entry("intervals", ExperimentKind.EXPERIMENT, f"{__name__}.intervals.experiment"),
     Entry("platform_choice", ExperimentKind.EXPERIMENT, f"{__name__}.platform_choice.experiment"),
     Entry("drift", ExperimentKind.EXPERIMENT, f"{__name__}.drift.experiment"),
     Entry("scale", ExperimentKind.EXPERIMENT, f"{__name__}.scale"),
-    Entry("privacy_audit", ExperimentKind.EXPERIMENT, f"{__name__}.privacy_audit.experiment"),
+    Entry("privacy_audit", ExperimentKind.EXPERIMENT, f"{__name__}.privacy_audit"),
     Entry("ingest", ExperimentKind.BENCH, f"{__name__}.ingest.experiment"),
     Entry("optimizer", ExperimentKind.BENCH, f"{__name__}.optimizer.experiment"),
     Entry("prediction", ExperimentKind.BENCH, f"{__name__}.prediction"),
@@ -70,7 +70,7 @@ class UnknownExperimentError(InvalidInputError):
 
 
 def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = None) -> Entry:
-    """The entry of that name.
+    """Return the entry of that name.
 
     Raises:
         UnknownExperimentError: there is none; the message lists the known ones.
@@ -83,7 +83,7 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
 
 
 def named(name: str) -> Entry:
-    """The entry of that name, whatever its kind.
+    """Return the entry of that name, whatever its kind.
 
     Raises:
         UnknownExperimentError: there is none.

@@ -125,7 +125,7 @@ class LivingCompute:
     calendar: ReleaseCalendar
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """The sum of a report; what else may be asked is not asked here."""
+        """Return the sum of a report; what else may be asked is not asked here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
@@ -145,7 +145,7 @@ class FirstRelease:
     claim = "a small member's history, reported in the first week, serves it through the year"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per condition, of the cases of its cell."""
+        """Return one row per condition, of the cases of its cell."""
         tasks = [partial(_kept, settings, each) for each in CONDITIONS]
         found = computed(_called, tasks, "years", jobs=settings.jobs)
         cases = dict(zip(CONDITIONS, found, strict=True))
@@ -163,14 +163,14 @@ class FirstRelease:
 
 
 def planned_schedule() -> PlannedSchedule:
-    """The default policy's schedule for a member that joins on the first day."""
+    """Return the default policy's schedule for a member that joins on the first day."""
     start = datetime(2027, 1, 4, tzinfo=UTC)
     table = replace(default_calendar(start), model_slots=(), extra_slots=(), extra_windows=0)
     return plan_schedule(POLICY, table, at=start + JOINED)
 
 
 def in_the_last_window(planned: Schedule) -> Schedule:
-    """The same reports in the last window, where they lay until 0.4.0."""
+    """Return the same reports in the last window, where they lay until 0.4.0."""
     window = planned.calendar.period.windows - 1
     slots = tuple(
         Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, stage), slot.parameters)
@@ -206,7 +206,7 @@ def draw_members(
 
 
 def year(condition: YearCondition, seed: Sequence[int]) -> Row:
-    """The first member's errors, week after week, in a drawn year."""
+    """Return the first member's errors, week after week, in a drawn year."""
     planned = planned_schedule()
     schedule = planned.schedule
     if condition.schedule == LAST:
@@ -279,7 +279,7 @@ def _kept(settings: Settings, condition: YearCondition) -> Sequence[Row]:
 
 
 def _cases(settings: Settings, condition: YearCondition) -> list[Row]:
-    """A row per draw: the same worlds and noise for both schedules."""
+    """Return a row per draw: the same worlds and noise for both schedules."""
     draws = range(QUICK_DRAWS if settings.quick else DRAWS)
     return [{"draw": draw, **year(condition, [settings.seed, draw])} for draw in draws]
 
@@ -305,7 +305,7 @@ def _row(condition: YearCondition, cases: Sequence[Row]) -> Row:
 
 
 def _targets(cases: Mapping[YearCondition, Sequence[Row]]) -> list[Target]:
-    """What was promised, of the median over draws."""
+    """Return what was promised, of the median over draws."""
     found = []
     for members in MEMBERS:
         for replaced in REPLACED:

@@ -50,7 +50,7 @@ class PredictionBenchmark:
     claim = "a prediction takes at most 5 ms warm, and the command at most 4 s from cold"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per way to ask, of what each question or command took."""
+        """Return a row per way to ask, of what each question or command took."""
         taken = settings.cases("taken", partial(_taken, settings))
         rows = [
             _row("warm, one question", "GGFN in torch", "ms", taken),
@@ -71,7 +71,7 @@ class PredictionBenchmark:
 
 
 def _taken(settings: Settings) -> list[Row]:
-    """A row per question or command."""
+    """Return a row per question or command."""
     part = split(measured_executions())[WorkloadPart.ALDER]
     history = [each for each in organization(WorkloadPart.ALDER, part).history if each.is_ok]
     executions = history[: QUICK_EXECUTIONS if settings.quick else None]

@@ -29,8 +29,8 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
     replace_one_epsilon,
+    to_event,
 )
 from fedperf_memory.paired import PairedComparison
 from fedperf_server.rounds.linearized_avg import STEP_CLIPS
@@ -41,7 +41,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.opacus_training import OpacusTraining
-from fedperf_simulations.corpus.new_platform import (
+from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     NewPlatform,
     NewPlatformSplit,
@@ -109,7 +109,7 @@ class PrivateTraining:
     claim = "private training of GGFN keeps its use at epsilon 8, 3 and 1"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per training: means over the seeds, each training and seed a cell."""
+        """Return one row per training: means over the seeds, each training and seed a cell."""
         seeds = range(1 if settings.quick else SEEDS)
         by_seed = list(computed(partial(_of_seed, settings), seeds, "seeds", jobs=settings.jobs))
         rows = [_row(each, [found[each.key] for found in by_seed]) for each in TRAININGS]
@@ -123,7 +123,7 @@ class PrivateTraining:
 
 
 def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
-    """The cells of one seed by training."""
+    """Return the cells of one seed by training."""
     bench = _Bench(settings, seed)
     return {
         each.key: settings.cell(f"{each.key}-{seed}", partial(bench.judge, each))
@@ -177,7 +177,7 @@ class _Bench:
         return self._loaded
 
     def _draw(self, purpose: int) -> int:
-        """A seed of this bench for one purpose."""
+        """Return a seed of this bench for one purpose."""
         return int(
             np.random.default_rng([self._settings.seed, self._seed, purpose]).integers(2**31)
         )
@@ -196,7 +196,7 @@ class _Bench:
         return self._settings.models / f"base-{self._seed}.safetensors"
 
     def _pooled(self, times: int) -> GGFN:
-        """The base trained on further, on everybody's workloads together."""
+        """Return the base trained on further, on everybody's workloads together."""
         model, (_, dealt) = self._base(), self._data()
         together = MeasuredTimes(
             tuple(graph for each in dealt.organizations for graph in each.graphs),
@@ -215,7 +215,7 @@ class _Bench:
         size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
 
         def events(sigma: float) -> list[DpEvent]:
-            return [event_of(LinearizedParameters(sigma, size))] * stages
+            return [to_event(LinearizedParameters(sigma, size))] * stages
 
         sigma = calibrate(events, PrivacyBudget(promised, DELTA))
         model = private_steps(

@@ -1,6 +1,6 @@
 """Experiment: predictions for configurations that never ran, from those of the same job that did.
 
-Fifteen C3O scenarios (`fedperf_simulations.data.c3o_scenarios`), one candidate list
+Fifteen C3O scenarios (`fedperf_simulations.data.c3o`), one candidate list
 (`fedperf_campaigns.tables.learners`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
@@ -38,7 +38,7 @@ from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
-from fedperf_simulations.data.c3o_scenarios import (
+from fedperf_simulations.data.c3o import (
     NODES,
     SCENARIOS,
     SIZE,
@@ -116,7 +116,7 @@ class ProfilingModels:
     claim = "run times of configurations that never ran are predicted to less than 30 % MAPE"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per scenario; each has a cell per seed."""
+        """Return one row per scenario; each has a cell per seed."""
         used = self.public_files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
         compute = partial(_scenario_cases, settings)
@@ -164,7 +164,7 @@ class _Task:
 
 
 def _scenario_cases(settings: Settings, scenario: Scenario) -> list[Row]:
-    """A row per draw."""
+    """Return a row per draw."""
     about: Row = {"job": scenario.job, "asked": scenario.asked.value}
     return [
         {
@@ -208,7 +208,7 @@ def _judged(settings: Settings, scenario: Scenario, seed: int) -> Row:
 
 
 def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[Floats, str]:
-    """Log seconds of what is asked, and the weights."""
+    """Return log seconds of what is asked, and the weights."""
     samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
     known = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
     mixture = mixed_for(kind, task.places(task.asked), known, learners)
@@ -220,7 +220,7 @@ def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[
 def _published_rule(
     task: _Task, learners: Sequence[Learner], rng: np.random.Generator
 ) -> tuple[Floats, str]:
-    """Log seconds of what is asked, and which candidate was chosen."""
+    """Return log seconds of what is asked, and which candidate was chosen."""
     order = rng.permutation(len(task.known))
     held, kept = np.split(order, [round(HOLD_OUT * len(order))])
     known, asked = task.known.take(kept), task.known.take(held)

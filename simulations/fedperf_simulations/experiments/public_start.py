@@ -29,8 +29,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
@@ -49,7 +48,7 @@ class PublicStart:
     claim = "how well the shipped start predicts, and what sharing could add at the best"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per model and family."""
+        """Return one row per model and family."""
         models: Mapping[str, Callable[[], Answer]] = {
             "public start": lambda: _answer(load_pretrained_model()),
             "limited start": lambda: _answer(load_limited_start()),

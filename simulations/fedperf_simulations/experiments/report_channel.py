@@ -143,7 +143,7 @@ class ReportChannel:
     claim = "at epsilon 1 to 3 a few dozen workloads halve the error on a job never run"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per condition, of the cases of its cell."""
+        """Return one row per condition, of the cases of its cell."""
         ask = lru_cache(maxsize=1)(partial(_questions, settings))
         console = Console(stderr=True)
         found = {
@@ -186,7 +186,7 @@ def _targets(errors: Errors) -> list[Target]:
 def _cases(
     condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
 ) -> list[Row]:
-    """A row per newcomer and seed."""
+    """Return a row per newcomer and seed."""
     channel = _channel(condition)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     rows: list[Row] = []
@@ -390,7 +390,7 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def _questions(settings: Settings) -> list[JobFederation]:
-    """One for each newcomer; a quick run asks one of each job."""
+    """Return one for each newcomer; a quick run asks one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)
     questions = [

@@ -57,11 +57,9 @@ from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.federation.flower_app import EngineTraining
-from fedperf_simulations.federation.flower_run import engine_candidates
+from fedperf_simulations.federation.flower_app import EngineTraining, engine_candidates
 from fedperf_simulations.federation.linearized_training import MeasuredHistory
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
@@ -102,7 +100,7 @@ class Scale:
     claim = "a thousand organizations for a year: the coordinator's work grows as they do"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per size, each a cell."""
+        """Return one row per size, each a cell."""
         sizes = QUICK_SIZES if settings.quick else SIZES
         engine = settings.cell("engine", partial(_rounds_on_engine, settings))
         rows = [settings.cell(f"year-{size}", partial(_year, settings, size)) for size in sizes]
@@ -229,7 +227,7 @@ def _rounds_on_engine(settings: Settings) -> Row:
 
 
 def _released(federation: Federation) -> Row:
-    """What left the organizations, in means over them."""
+    """Return what left the organizations, in means over them."""
     entries = [each.ledger.entries() for each in federation.members]
     size, end = len(entries), federation.config.calendar.period.end
     reports = sum(e.key.kind is ReleaseKind.RESIDUAL_REPORT for own in entries for e in own)
@@ -303,7 +301,7 @@ def _projected(rows: Sequence[Row], size: int) -> Row:
 
 
 def _on_line(sizes: Sequence[float], values: Sequence[float], size: int) -> float:
-    """The value at `size` of the line that misses `values` least, relative to them."""
+    """Return the value at `size` of the line that misses `values` least, relative to them."""
     slope, fixed = np.polyfit(sizes, values, 1, w=1 / np.array(values))
     return float(fixed + slope * size)
 

@@ -67,12 +67,12 @@ class JobFederation:
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
     def asked(self, belief: GaussianPosterior) -> GaussianPosterior:
-        """The part of `belief` about the newcomer's configurations."""
+        """Return the part of `belief` about the newcomer's configurations."""
         return marginal(belief, np.arange(len(self.newcomer)) + len(self.others))
 
 
 def published_kernel(data: C3O) -> JobKernel:
-    """The kernel fitted to the job `sort` and to the published runs."""
+    """Return the kernel fitted to the job `sort` and to the published runs."""
     points = _points(data.sort).joined(_points(data.published))
     both = (data.sort, data.published)
     return fit_kernel(points, np.concatenate([each.log_seconds - each.physics for each in both]))

@@ -28,8 +28,8 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
     replace_one_epsilon,
+    to_event,
 )
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
@@ -92,20 +92,20 @@ class Channel:
     def spent(self) -> tuple[float, float]:
         """Epsilon of all stages at DELTA: add or remove a workload, and replace one."""
         events = [
-            event_of(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
+            to_event(ReportParameters(stage_noise(stage, self.noise_multiplier), 1.0))
             for stage in self.stages
         ]
         return epsilon(events, DELTA), replace_one_epsilon(events, DELTA)
 
 
 def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELTA) -> float:
-    """The noise multiplier that meets epsilon `promised`.
+    """Return the noise multiplier that meets epsilon `promised`.
 
     Replacing a workload moves a report by 2 where adding or removing one moves it by 1, so
     the same promise takes exactly twice the noise.
     """
     budget = PrivacyBudget(promised, delta)
-    found = calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
+    found = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
     return 2 * found if replace_one else found
 
 
@@ -117,7 +117,7 @@ def public_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """The belief after all stages; the list of points is public, what runs took is secret.
+    """Return the belief after all stages; the list of points is public, what runs took is secret.
 
     Args:
         belief: the public start, over the points of senders and targets and any others.
@@ -169,7 +169,7 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """The belief after all stages; the points of the senders are secret as well.
+    """Return the belief after all stages; the points of the senders are secret as well.
 
     Args:
         belief: over the box, and over the senders' points, which the coordinator's side

@@ -48,7 +48,7 @@ from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import LinearizedParameters, Schedule, Slot
-from fedperf_simulations.corpus.drifting_platforms import DriftingYear
+from fedperf_simulations.corpus.organizations import DriftingYear
 
 UNNOTICED = 0.02
 """Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
@@ -106,10 +106,10 @@ class CurrentRegimeHistory:
     lived: DriftingYear
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """The workloads that finished then, of the newest epoch."""
+        """Return the workloads that finished then, of the newest epoch."""
         found = self.lived.between(since, until)
-        newest = max((each.epoch for each in found), default=0)
-        return [each for each in found if each.epoch == newest]
+        newest = max((each.regime for each in found), default=0)
+        return [each for each in found if each.regime == newest]
 
 
 class WithoutRehearsal(LinearizedAvg):
@@ -147,11 +147,11 @@ class FederatedYear:
     is_announced: bool = True
 
     def models(self) -> Iterator[GGFN]:
-        """The version in force at the end of each window."""
+        """Yield the version in force at the end of each window."""
         return (federation.in_force() for federation in self.lived())
 
     def lived(self) -> Generator[Federation]:
-        """The federation at the end of each window; it is gone once the iterator is."""
+        """Yield the federation at the end of each window; it is gone once the iterator is."""
         world, period = self.world, self.world.calendar.period
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:

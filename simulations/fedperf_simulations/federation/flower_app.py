@@ -1,30 +1,45 @@
-r"""A federation on Flower's simulation engine (Ray), started by `flwr run`: server app, client app.
+"""A federation on Flower's simulation engine (Ray), started by `flwr run`: server app, client app.
 
 The server app runs the product's coordinator, whose rounds use the strategy `LinearizedAvg`. A
 client app is one member: a home with a ledger on disk, and a participant behind the release gate.
-The node's `partition-id` says which member it is. Only the transport of messages
-(`flower_transport`) and the noise differ from production. Noise is seeded (`seeded_noise`), so the
-candidates equal those of the same federation in memory (`tangent_training`), bit for bit. There are
-no reports.
+The node's `partition-id` says which member it is. Only the transport of messages and the noise
+differ from production. Noise is seeded (`seeded_noise`), so the candidates equal those of the same
+federation in memory (`linearized_training`), bit for bit. There are no reports.
 
     FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 flwr run simulations/flower_app --stream \
         --federation-config "num-supernodes=100"
 
 The key `out` of the run's configuration names the folder for coordinator and homes. By default it
 is a new folder among the machine's temporary files; the log names it.
+
+The engine's own `Grid` carries the messages. A node of the engine holds one partition, whose number
+is that of a member in the roster. Every node is asked once for its partition (`query.partition`).
+In a round, each member's node gets one message with the request and returns the release, or the
+code of a refusal. A round has no clock: `replies` waits for all replies.
+
+`engine_candidates` runs the federation by `flwr run`, as a Flower user does. It starts a SuperLink
+and stops it afterwards, and reads the candidates from the coordinator's database.
 """
 
+import os
+import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import numpy as np
 import structlog
-from flwr.app import Context, Message, UserConfig
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.app import ConfigRecord, Context, Message, RecordDict, UserConfig
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 from threadpoolctl import threadpool_limits
@@ -47,31 +62,120 @@ from fedperf_memory.memory_federation import (
     member_home,
     memory_calls,
     open_federation,
+    roster_id,
 )
-from fedperf_server.endpoints.gateway import body_in
+from fedperf_server.endpoints.gateway import TRAIN, body_content, body_in
 from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.membership.enrollment import Enrollment
+from fedperf_server.rounds.open_round import Reply
 from fedperf_server.state.database import Database
-from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.errors import FedperfError
+from fedperf_shared.exchange import Refusal, TrainRequest
+from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions
-from fedperf_simulations.federation.flower_transport import (
-    PARTITION,
-    engine_fleet,
-    partition_answer,
-)
 from fedperf_simulations.federation.linearized_training import (
     START,
     LinearizedTraining,
     MeasuredHistory,
+    versions_after,
 )
+
+PARTITION = "partition"
+"""The query that asks a node for its partition, and the record of the answer."""
+
+TIMEOUT_SECONDS = 3600.0
+
+
+class EngineError(FedperfError):
+    """Flower's engine did not carry a message."""
+
+
+@dataclass(slots=True)
+class EngineFleet:
+    """The members on the engine's nodes (`rounds.fleet.Fleet`)."""
+
+    grid: Grid
+    nodes: Mapping[bytes, int]
+
+    def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
+        """As `Fleet`; the engine lets everybody in."""
+
+    def round(self) -> "EngineRound":
+        """As `Fleet`."""
+        return EngineRound(self)
+
+
+@dataclass(slots=True)
+class EngineRound:
+    """The messages of one round (`rounds.fleet.FleetRound`)."""
+
+    fleet: EngineFleet
+    _content: tuple[bytes, RecordDict] | None = None
+    _asked: dict[bytes, Message] = field(default_factory=dict)
+    _sent: bool = False
+
+    def send(self, organization_id: bytes, body: bytes) -> bool:
+        """As `FleetRound`; sent together with all others, when replies are awaited."""
+        node = self.fleet.nodes.get(organization_id)
+        if node is None or organization_id in self._asked:
+            return False
+        if self._content is None or self._content[0] is not body:
+            self._content = body, body_content(body)
+        self._asked[organization_id] = Message(self._content[1], node, TRAIN)
+        return True
+
+    def replies(self) -> Sequence[Reply]:
+        """As `FleetRound`; waits for all who were asked."""
+        if self._sent or not self._asked:
+            return ()
+        self._sent = True
+        whose = {node: each for each, node in self.fleet.nodes.items()}
+        found = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
+        return [_reply(whose[each.metadata.src_node_id], each) for each in found]
+
+    def close(self) -> None:
+        """As `FleetRound`."""
+        self._asked.clear()
+
+
+def engine_fleet(grid: Grid) -> EngineFleet:
+    """Return the members on the nodes of `grid`, which says which partition each holds.
+
+    Raises:
+        EngineError: a node does not say it.
+    """
+    asked = [
+        Message(RecordDict(), node, f"query.{PARTITION}") for node in sorted(grid.get_node_ids())
+    ]
+    found: dict[bytes, int] = {}
+    for each in grid.send_and_receive(asked, timeout=TIMEOUT_SECONDS):
+        if each.has_error():
+            raise EngineError(f"a node does not say its partition: {each.error.reason}")
+        number = each.content.config_records[PARTITION][PARTITION]
+        found[roster_id(int(str(number)))] = each.metadata.src_node_id
+    if len(found) != len(asked):
+        raise EngineError(f"{len(found)} of {len(asked)} nodes said which partition they hold")
+    return EngineFleet(grid, found)
+
+
+def partition_answer(question: Message, partition: int) -> Message:
+    """Return the message that says which partition a node holds."""
+    content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
+    return Message(content, reply_to=question)
+
+
+def _reply(organization_id: bytes, message: Message) -> Reply:
+    if not message.has_error():
+        return Reply(organization_id, body_in(message.content))
+    return Reply(organization_id, None, Refusal.known(message.error.code))
+
 
 NOISE = 40.0
 """Noise multiplier of a step of few workloads: what is learned is not judged here."""
@@ -97,22 +201,22 @@ class EngineTraining:
 
     @classmethod
     def of(cls, config: UserConfig) -> "EngineTraining":
-        """The training that a run's configuration names."""
+        """Return the training that a run's configuration names."""
         return cls(**{each.name: int(config[each.name]) for each in fields(cls)})
 
     def as_configuration(self) -> str:
-        """The configuration for `flwr run --run-config`."""
+        """Return the configuration for `flwr run --run-config`."""
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
     def training(self) -> LinearizedTraining:
-        """The steps, which begin with the limited start."""
+        """Return the steps, which begin with the limited start."""
         model = model_from_arrays(load_limited_start().arrays)
         parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
         return LinearizedTraining(model, anchors, parameters, self.steps, [self.seed, 1])
 
     def history(self, number: int) -> MeasuredHistory:
-        """The executions of the organization with that number."""
+        """Return the executions of the organization with that number."""
         pool = _pool()
         order = np.random.default_rng([self.seed, 0, number]).permutation(len(pool))
         return MeasuredHistory(tuple(pool[place] for place in order[: self.workloads].tolist()))
@@ -120,7 +224,7 @@ class EngineTraining:
 
 @cache
 def _training(what: EngineTraining) -> LinearizedTraining:
-    """What `what` trains; models and plans are read once in a process."""
+    """Return what `what` trains; models and plans are read once in a process."""
     return what.training()
 
 
@@ -178,7 +282,7 @@ def _shared() -> SharedAnswers:
 
 @lru_cache(maxsize=1)
 def _opened(body: bytes) -> TrainRequest:
-    """All members get the same request, so that a process opens it once."""
+    """Return all members get the same request, so that a process opens it once."""
     return open_request(body)
 
 
@@ -194,7 +298,7 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
 
 @contextmanager
 def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
-    """The member of the node's partition as its home has it, computing in one thread."""
+    """Yield the member of the node's partition as its home has it, computing in one thread."""
     run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
@@ -224,3 +328,93 @@ member_app = client_app(_release_for)
 def partition(message: Message, context: Context) -> Message:
     """Which partition the node holds: the engine does not tell the server."""
     return partition_answer(message, int(context.node_config[PARTITION_ID_KEY]))
+
+
+APP = Path(__file__).parents[2] / "flower_app"
+"""The directory that travels: `flwr run` is given it."""
+
+START_SECONDS = 120.0
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def engine_is_there() -> bool:
+    """Return whether Ray, which the engine runs on, is installed (the extra `sim`)."""
+    return find_spec("ray") is not None
+
+
+def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> list[Weights]:
+    """Weights after every step of `what`, lived by so many members on the engine.
+
+    Args:
+        what: is trained.
+        members: nodes of the engine, each with one member.
+        place: an empty folder, for coordinator, homes and logs.
+
+    Raises:
+        EngineError: the engine is not installed, or did not run to its end.
+    """
+    if not engine_is_there():
+        raise EngineError("Flower's simulation engine needs Ray: pip install 'fedperf[sim]'")
+    with _superlink(place) as environment:
+        configuration = f'{what.as_configuration()} out="{place / "federation"}"'
+        nodes = f"num-supernodes={members} client-resources-num-cpus=1"
+        command = [_program("flwr"), "run", str(APP), "own", "--stream"]
+        command += ["--run-config", configuration, "--federation-config", nodes]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    (place / "run.log").write_text(ran.stdout + ran.stderr)
+    config = what.training().config(place / "federation", organizations=members)
+    if not config.directory.is_dir():
+        raise EngineError(f"`flwr run` came to nothing; {place / 'run.log'} says why")
+    with closing(Database(config.database_url)) as database:
+        return versions_after(database)
+
+
+@contextmanager
+def _superlink(place: Path) -> Iterator[Mapping[str, str]]:
+    """Yield a SuperLink for simulations; the environment in which programs find it as `own`."""
+    home, port = place / "flwr", _free_port()
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "127.0.0.1:{port}"\n'
+        "insecure = true\n"
+    )
+    beside = str(Path(sys.executable).parent)
+    environment = os.environ | ENVIRONMENT | {"FLWR_HOME": str(home)}
+    environment["PATH"] = f"{beside}{os.pathsep}{environment.get('PATH', '')}"
+    command = [_program("flower-superlink"), "--insecure", "--simulation", "--port", str(port)]
+    with (place / "superlink.log").open("wb") as log:
+        running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        _await(f"http://127.0.0.1:{port}/health", running)
+        yield environment
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def _await(url: str, running: "subprocess.Popen[bytes]") -> None:
+    gives_up = time.monotonic() + START_SECONDS
+    while time.monotonic() < gives_up and running.poll() is None:
+        try:
+            if httpx.get(url).is_success:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise EngineError("the SuperLink did not start; superlink.log says why")
+
+
+def _program(name: str) -> str:
+    """A program that is installed beside the interpreter."""
+    return str(Path(sys.executable).with_name(name))
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

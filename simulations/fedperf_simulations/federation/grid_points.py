@@ -33,7 +33,7 @@ def design_grid_query(
     record_variance: float,
     directions: int,
 ) -> Design:
-    """The question of one stage to every sender, a design over all points of the belief.
+    """Return the question of one stage to every sender, a design over all points of the belief.
 
     Args:
         belief: over the grid, every point of which matters alike.
@@ -69,7 +69,7 @@ def learn_on_grid(
     noise_multiplier: float,
     record_variance: float,
 ) -> Update:
-    """The belief after the answers of a stage.
+    """Return the belief after the answers of a stage.
 
     Args:
         belief: over the grid; the residuals were taken against its mean.

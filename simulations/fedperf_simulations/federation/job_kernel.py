@@ -118,7 +118,7 @@ class JobKernel:
 def fit_kernel(
     points: JobPoints, residuals: Floats, *, start: JobKernel | None = None
 ) -> JobKernel:
-    """The kernel under which published residuals are most likely, near `start`.
+    """Return the kernel under which published residuals are most likely, near `start`.
 
     Args:
         points: of the published runs.
@@ -144,7 +144,7 @@ def fit_kernel(
 
 
 def _covariance_and_slopes(logs: Floats, points: JobPoints) -> tuple[Floats, list[Floats]]:
-    """The covariance, and its derivative by the log of each number of the kernel."""
+    """Return the covariance, and its derivative by the log of each number of the kernel."""
     *variances, length, joint_length = (float(each) for each in np.exp(logs))
     same_job = (points.jobs[:, None] == points.jobs).astype(np.float64)
     same_machine = (points.machines[:, None] == points.machines).astype(np.float64)

@@ -33,7 +33,7 @@ PLACE_SPREAD = 0.5
 
 
 def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
-    """The design at points that nobody else knows, from the public feature map.
+    """Return the design at points that nobody else knows, from the public feature map.
 
     phi = (1, x_1..x_k) / sqrt(1 + k) has norm at most 1 in the box [-1, 1]^k. Its products
     phi phi' are the offsets (upper triangle, off-diagonal times sqrt 2, norm |phi|^2), from
@@ -106,7 +106,7 @@ class HiddenStage:
 def clip_over(
     belief: GaussianPosterior, box: PublicBox, *, kappa: float, record_variance: float
 ) -> float:
-    """The clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
+    """Return the clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
 
     Args:
         belief: about the points; its variance is averaged over those in the box.
@@ -126,7 +126,7 @@ def learn_hidden(
     *,
     record_variance: float,
 ) -> Update:
-    """The belief after the newest stage.
+    """Return the belief after the newest stage.
 
     Args:
         belief: before the newest stage; residuals of that are against its mean.

@@ -43,7 +43,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
+from fedperf_simulations.corpus.organizations import MeasuredTimes
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -57,12 +57,12 @@ class MeasuredHistory:
 
     @classmethod
     def of(cls, measured: MeasuredTimes) -> "MeasuredHistory":
-        """Each plan a workload of its own."""
+        """Return each plan a workload of its own."""
         times = enumerate(zip(measured.graphs, measured.log_seconds.tolist(), strict=True))
         return cls(tuple(LabelledGraph(str(n), graph, 0, each) for n, (graph, each) in times))
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """All of them."""
+        """Return all of them."""
         del since, until
         return self.executed
 
@@ -115,7 +115,7 @@ class LinearizedTraining:
     def newcomer(
         self, number: int, history: MeasuredHistory, shared: SharedAnswers, clock: Clock
     ) -> NewMember:
-        """The organization with that number, and what it executed."""
+        """Return the organization with that number, and what it executed."""
         schedule = self.schedule
         return NewMember(
             f"organization-{number}",
@@ -127,7 +127,7 @@ class LinearizedTraining:
         )
 
     def candidates(self, histories: Sequence[MeasuredHistory]) -> list[Weights]:
-        """The weights after each step, lived in memory."""
+        """Return the weights after each step, lived in memory."""
         clock, shared = Clock(START), SharedAnswers()
         newcomers = [
             self.newcomer(number, each, shared, clock) for number, each in enumerate(histories)

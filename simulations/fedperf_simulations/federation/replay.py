@@ -72,7 +72,7 @@ class _History:
 
     @classmethod
     def of(cls, database: Database, period: Period) -> "_History":
-        """All of a period, and the members of all times."""
+        """Return all of a period, and the members of all times."""
         start = period.start
         with database.transaction() as session:
             rows: list[tuple[datetime, DatabaseTable]] = []
@@ -100,7 +100,7 @@ class _History:
 
 @contextmanager
 def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Federation]:
-    """A coordinator of `config`, in a directory of its own, at the end of the stored period.
+    """Yield a coordinator of `config`, in a directory of its own, at the end of the stored period.
 
     Args:
         source: of the coordinator that received the releases.
@@ -169,7 +169,7 @@ class _Updates:
 
 
 def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:
-    """The results of the releases then and now, one row per version, epoch and drift.
+    """Return the results of the releases then and now, one row per version, epoch and drift.
 
     Each row has `what`, `stored`, `replayed` and `same`.
     """

@@ -22,7 +22,7 @@ Row = Mapping[str, Value]
 
 
 def number(value: Value) -> float:
-    """A figure of a row; NaN where it is none: JSON has no infinity."""
+    """Return a figure of a row; NaN where it is none: JSON has no infinity."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
@@ -50,13 +50,13 @@ class KeptCell:
 
     @classmethod
     def of(cls, rows: Sequence[Row], dependencies: str) -> Self:
-        """A cell of rows that were computed."""
+        """Return a cell of rows that were computed."""
         kept = orjson.loads(orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY))
         return cls(kept, dependencies, _digest(kept, dependencies))
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The cell in a file.
+        """Return the cell in a file.
 
         Raises:
             UnfitCellError: there is none, or its content is not what was written.

@@ -128,7 +128,7 @@ def lines_chart(
 def chart(
     width: float, height: float, *, grid: Literal["x", "y"] = "y"
 ) -> Iterator[tuple[Figure, Axes]]:
-    """An empty figure of that many inches, in the fonts of pages and on their ground."""
+    """Yield an empty figure of that many inches, in the fonts of pages and on their ground."""
     with (
         mpl.rc_context(_STYLE),  # type: ignore[arg-type]
         kit.chart(width, height, grid=grid) as (figure, axes),

@@ -67,7 +67,7 @@ class Dependencies:
 
     @classmethod
     def of(cls, module: str, public_files: Sequence[Path] = ()) -> Self:
-        """The dependencies of a module that is imported already.
+        """Return the dependencies of a module that is imported already.
 
         Raises:
             OSError: a file cannot be read.
@@ -88,7 +88,7 @@ class Dependencies:
         return _sha256(orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS))
 
     def differences(self, other: "Dependencies") -> Iterator[str]:
-        """The differences from `other`, a line each."""
+        """Yield the differences from `other`, a line each."""
         if self.code != other.code:
             yield "the code is another one"
         for what, mine, others in (
@@ -142,13 +142,13 @@ def reached(
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the libraries that compute."""
+    """Return the versions of Python and of the libraries that compute."""
     python = sys.version.split()[0]
     return {"python": python, **{name: version(name) for name in LIBRARIES}}
 
 
 def sha256_of(path: Path) -> str:
-    """Digest of a file."""
+    """Return digest of a file."""
     return _sha256(path.read_bytes())
 
 
@@ -173,7 +173,7 @@ def _source(path: Path) -> tuple[str, set[str]]:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """Whether it is a docstring, of whatever."""
+    """Return whether it is a docstring, of whatever."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return False
     return isinstance(statement.value.value, str)

@@ -110,11 +110,11 @@ class Target:
 
     @property
     def holds(self) -> bool:
-        """Whether the value keeps the limit; NaN never does."""
+        """Return whether the value keeps the limit; NaN never does."""
         return self._keeps(self.value)
 
     def as_row(self) -> dict[str, Value]:
-        """The target as `summary.json` shows it."""
+        """Return the target as `summary.json` shows it."""
         sign = "<=" if self.at_most else ">="
         row: dict[str, Value] = {
             "what": self.what,
@@ -187,7 +187,7 @@ class OnPublicData(Protocol):
     """An experiment whose cells depend on files that do not ship with the project."""
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """The public files that its cells depend on, in the folder of public data sets.
+        """Return the public files that its cells depend on, in the folder of public data sets.
 
         Raises:
             MissingDataError: there is no such folder, or a file is not in it.
@@ -219,7 +219,7 @@ def conduct(experiment: Experiment, settings: Settings) -> Mapping[str, object]:
 
 
 def dependencies_of(experiment: Experiment, data: Path | None) -> Dependencies:
-    """The code and data that an experiment's cells depend on.
+    """Return the code and data that an experiment's cells depend on.
 
     Raises:
         MissingDataError: a public file is not there.
@@ -231,7 +231,7 @@ def dependencies_of(experiment: Experiment, data: Path | None) -> Dependencies:
 def outcome_of_kept(
     experiment: Experiment, reading: Settings, depends: Dependencies
 ) -> ExperimentOutcome:
-    """The outcome that follows from kept cells alone.
+    """Return the outcome that follows from kept cells alone.
 
     Raises:
         UnfitCellError: a cell is missing, edited, or of other code or data.
@@ -245,7 +245,7 @@ def outcome_of_kept(
 
 
 def tables(outcome: ExperimentOutcome) -> dict[str, list[Row]]:
-    """The tables of an outcome in `summary.json`."""
+    """Return the tables of an outcome in `summary.json`."""
     return {
         "rows": list(outcome.rows),
         "targets": [target.as_row() for target in outcome.targets],
@@ -275,7 +275,7 @@ CODE = (":/client", ":/server", ":/shared", ":/simulations", ":/pyproject.toml")
 
 
 def _git(*arguments: str) -> str | None:
-    """What git answers about this file's repository; None where there is none."""
+    """Return what git answers about this file's repository; None where there is none."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.strip() if answer.returncode == 0 else None

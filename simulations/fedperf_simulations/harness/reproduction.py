@@ -1,21 +1,25 @@
-"""All claims at once: every experiment is run and verified, each in a process of its own.
+"""Reproduces all claims: every experiment is run and verified in a process of its own.
 
 One that fails or lacks its data says why and stops no other. What is kept from an earlier run
 is used where it still fits, so an interrupted reproduction goes on.
+
+The claims page is HTML for people and JSON for programs. It has no scripts and loads nothing.
 """
 
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, unique
 from pathlib import Path
 from typing import Any
 
+from fedperf_client.charts.kit import render
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import DIFFERENT
-from fedperf_simulations.harness.experiment import Experiment, OnPublicData, Row, Settings
+from fedperf_simulations.harness.cells import Row, Value, write_json
+from fedperf_simulations.harness.experiment import Experiment, OnPublicData, Settings
 from fedperf_simulations.harness.verification import read_summary
 
 PROGRAM = (sys.executable, "-c", "from fedperf_simulations.cli import main; main()")
@@ -56,7 +60,7 @@ class Claim:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it failed, or is not what its cells say."""
+        """Return whether it failed, or is not what its cells say."""
         return self.standing in {ClaimStatus.FAILED, ClaimStatus.DIFFERENT}
 
     @property
@@ -65,7 +69,7 @@ class Claim:
         return self.summary["targets"] if self.summary else ()
 
     def as_row(self) -> dict[str, object]:
-        """All of it but tables and cases, which stand in the summary of the experiment."""
+        """Return all of it but tables and cases, which stand in the summary of the experiment."""
         stamp = self.summary["provenance"] if self.summary else {}
         return {
             "name": self.name,
@@ -79,7 +83,7 @@ class Claim:
         }
 
     def summed_up(self) -> dict[str, object]:
-        """One line of a table."""
+        """Return one line of a table."""
         holding = sum(bool(each["holds"]) for each in self.targets)
         return {
             "name": self.name,
@@ -154,3 +158,94 @@ def _process(arguments: Sequence[str], log: Path) -> int:
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "nothing said"
+
+
+HEADS = (
+    "target",
+    "limit",
+    "value",
+    "95 %",
+    "holds",
+    "median",
+    "95 %",
+    "in the median",
+    "one left out",
+    "better",
+)
+
+
+_PAGE = """{% extends "page" %}
+{% from "parts" import table %}
+{% block title %}fedperf: all claims{% endblock %}
+{% block content %}
+<h1>All claims</h1>
+<p class="sub">{{ claims|length }} experiments and benchmarks;
+{{ holding }} of {{ targets }} targets hold.
+Every figure follows from kept cells, which stand beside each summary.</p>
+<p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
+that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
+"Better" counts the cases that became better.</p>
+{% for claim, origin, rows in claims %}
+<section class="card"><h2>{{ claim.name }}: {{ claim.standing }}</h2>
+<p>{{ claim.claim }}</p>
+<p class="note">{{ origin }}</p>{{ table(heads, rows) }}
+{% for note in (claim.summary.notes if claim.summary else ()) %}
+<p class="note">{{ note }}.</p>
+{% endfor %}
+</section>
+{% endfor %}
+{% endblock %}
+"""
+
+
+def write_claims(out: Path, claims: Sequence[Claim]) -> None:
+    """Write `claims.html` and `claims.json`."""
+    write_json(out / "claims.json", {"claims": [each.as_row() for each in claims]})
+    (out / "claims.html").write_text(page(claims), encoding="utf-8")
+
+
+def page(claims: Sequence[Claim]) -> str:
+    """Return the page as text."""
+    targets = [target for each in claims for target in each.targets]
+    holding = sum(bool(each["holds"]) for each in targets)
+    shown = [(each, _origin(each), map(_target, each.targets)) for each in claims]
+    return render(_PAGE, claims=shown, holding=holding, targets=len(targets), heads=HEADS)
+
+
+def _origin(claim: Claim) -> str:
+    """Return where the figures come from, or why there are none."""
+    if claim.summary is None:
+        return claim.reason
+    stamp = claim.summary["provenance"]
+    kind = "quick run, which shows only that it works" if stamp["quick"] else "whole run"
+    changed = ", with changes that are in no commit" if stamp["dirty"] else ""
+    wrong = f"; {claim.reason}" if claim.reason else ""
+    return f"{kind}, seed {stamp['seed']}, commit {stamp['commit']}{changed}{wrong}"
+
+
+def _target(row: Row) -> Iterable[str]:
+    better = "" if row.get("better") is None else f"{row['better']} of {row['of']}"
+    return (
+        str(row["what"]),
+        str(row["target"]),
+        _text(row["value"]),
+        _interval(row.get("low"), row.get("high")),
+        _text(row["holds"]),
+        _text(row.get("median")),
+        _interval(row.get("median low"), row.get("median high")),
+        _text(row.get("median holds")),
+        _text(row.get("one left out")),
+        better,
+    )
+
+
+def _interval(low: Value, high: Value) -> str:
+    return "" if low is None or high is None else f"{_text(low)} to {_text(high)}"
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

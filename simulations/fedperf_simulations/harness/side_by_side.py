@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 def computed(
     compute: Callable[[Task], Result], tasks: Sequence[Task], what: str, *, jobs: int
 ) -> Iterator[Result]:
-    """The results in the order of the tasks.
+    """Yield the results in the order of the tasks.
 
     Args:
         compute: a function that other processes can be handed, where `jobs` is above one.

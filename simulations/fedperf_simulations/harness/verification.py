@@ -34,7 +34,7 @@ Summary = Mapping[str, Any]
 
 
 def read_summary(out: Path) -> Summary:
-    """The content of `OUT/summary.json`.
+    """Return the content of `OUT/summary.json`.
 
     Raises:
         InvalidInputError: there is none that an experiment wrote.

@@ -5,8 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.federation.flower_app import EngineTraining
-from fedperf_simulations.federation.flower_run import engine_candidates, engine_is_there
+from fedperf_simulations.federation.flower_app import (
+    EngineTraining,
+    engine_candidates,
+    engine_is_there,
+)
 
 MEMBERS = 5
 TRAINING = EngineTraining(steps=3, workloads=6, plans=40)

@@ -136,7 +136,7 @@ def test_a_daemon_says_what_it_has_read_what_it_keeps_when_it_stops_and_that_it_
         assert refused.code == 6
         assert "does not know this organization (any more)" in refused.complaint()
     status = fedperf(home, "status").out
-    assert "the coordinator said that it does not know this organization" in status
+    assert "the coordinator replied that it does not know this organization" in status
 
 
 def test_a_report_whose_process_is_killed_leaves_at_its_time_all_the_same(

@@ -16,7 +16,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.release.history import receipt_path, spending_of
+from fedperf_client.release.history import read_spending, receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy, policy_template
 from fedperf_client.release.schedule import plan_schedule
@@ -138,7 +138,7 @@ def test_dates_and_charges_are_the_daemons_nothing_leaves_and_the_home_stays_as_
     ]
     assert all(each["sent"] for each in releases)
     assert [each["send_at"] for each in releases] == [each["receipt_received_at"] for each in lived]
-    _, spending = spending_of(home.ledgers, at=table.period.end)
+    _, spending = read_spending(home.ledgers, at=table.period.end)
     assert told["released"] == spending.made
     for name in ("slots", "spent", "spent_replace_one"):
         assert told[name] == getattr(spending, name)

@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client.contributions.local_sums import LabelledGraph, label_executions, linearized_sum
 from fedperf_client.contributions.mechanisms import noisy
-from fedperf_client.release.accountant import epsilon, event_of
+from fedperf_client.release.accountant import epsilon, to_event
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.open_round import AcceptedUpdate
@@ -24,8 +24,13 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
-from fedperf_simulations.corpus.starts.pretraining import error_on, one_per_workload
+from fedperf_simulations.corpus.organizations import (
+    WorkloadPart,
+    one_per_workload,
+    organization,
+    split,
+)
+from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.data.datasets import measured_executions
 
 ROUNDS = 3
@@ -44,7 +49,7 @@ def test_three_rounds_cut_the_error_on_public_plans_by_a_twentieth() -> None:
 
 
 def test_all_rounds_together_cost_less_than_epsilon_one() -> None:
-    assert epsilon([event_of(PARAMETERS)] * ROUNDS, 1e-5) < 1
+    assert epsilon([to_event(PARAMETERS)] * ROUNDS, 1e-5) < 1
 
 
 def learnt() -> Weights:
@@ -58,10 +63,9 @@ def learnt() -> Weights:
         key = SlotKey(ReleaseKind.MODEL_UPDATE, number, 0)
         slot = Slot(key, PARAMETERS)
         question = rounds.design_query(current, steps_made=number)
-        model = model_from_arrays(named_arrays(current)).eval()
         answers = []
         for each in members:
-            total = linearized_sum(model, each, question, ANCHORS)
+            total = linearized_sum(current, each, question, ANCHORS)
             update = noisy(total, noise, slot, version=number + 1)
             assert isinstance(update, LinearizedUpdate)
             answers.append(AcceptedUpdate(update, slot))

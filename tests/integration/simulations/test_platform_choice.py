@@ -13,7 +13,7 @@ from fedperf_simulations.corpus.measurement import measure
 from fedperf_simulations.corpus.workload_draws import MeasuringSettings
 from fedperf_simulations.data import datasets
 from fedperf_simulations.experiments.platform_choice.experiment import EXPERIMENT
-from fedperf_simulations.experiments.platform_choice.mixed_choice import CHOICE, ROBUST
+from fedperf_simulations.experiments.platform_choice.models import CHOICE, ROBUST
 from fedperf_simulations.harness.experiment import Settings, conduct
 from fedperf_simulations.harness.verification import differences
 

@@ -18,9 +18,9 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
     read_session,
+    records_of,
     write_record,
 )
-from fedperf_simulations.corpus.sql.step_clock import records_of
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
 
 PROFILES = "profiles"
@@ -36,7 +36,7 @@ _COPIES = {Outcome.PARQUET: "(FORMAT parquet)", Outcome.CSV: "(FORMAT csv)"}
 
 
 def profile_path(directory: Path, position: int, run: int) -> Path:
-    """The path of the profile of a run of a step."""
+    """Return the path of the profile of a run of a step."""
     return directory / PROFILES / f"{position:03d}-{run}.json"
 
 

@@ -10,8 +10,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.sql.generated_queries import SCHEMA, GeneratedQuery, drawn_query
-from fedperf_simulations.corpus.sql.heldout_queries import judged_queries
+from fedperf_simulations.corpus.sql.generated_queries import (
+    SCHEMA,
+    GeneratedQuery,
+    drawn_query,
+    pick,
+)
 from fedperf_simulations.corpus.sql.sessions import (
     FILE_OF_ENTRIES,
     Outcome,
@@ -19,8 +23,7 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
 )
-from fedperf_simulations.corpus.sql.shop import pick
-from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet
+from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet, judged_queries
 
 COUNTS = {SessionKind.SPARK: 90, SessionKind.DUCKDB: 60, SessionKind.JUDGED: 5}
 """Sessions of each kind."""
@@ -96,7 +99,7 @@ class SessionDesign:
     is_quick: bool = False
 
     def session(self, number: int) -> SqlSession:
-        """The session of that number."""
+        """Return the session of that number."""
         draw = {
             SessionKind.SPARK: _spark,
             SessionKind.DUCKDB: _duckdb,
@@ -111,7 +114,7 @@ class SessionDesign:
         return replace(found, steps=steps)
 
     def sessions(self) -> Iterator[SqlSession]:
-        """All of them."""
+        """Yield all of them."""
         return map(self.session, range(self.count))
 
 
@@ -167,7 +170,7 @@ def _drawn_steps(rng: np.random.Generator, seed: int, engine: Platform) -> Itera
 
 
 def _tables(rng: np.random.Generator, query: GeneratedQuery, engine: Platform) -> TableSet:
-    """The largest at which the query keeps a drawn budget."""
+    """Return the largest at which the query keeps a drawn budget."""
     storages, weights = zip(*_STORAGES[engine], strict=True)
     chances = np.array(weights) / sum(weights)
     storage = storages[int(rng.choice(len(storages), p=chances))]
@@ -199,7 +202,7 @@ def _small(rng: np.random.Generator, seed: int) -> list[SqlStep]:
 
 
 def _cached(rng: np.random.Generator, seed: int) -> list[SqlStep]:
-    """A table in memory, and what is asked of it."""
+    """Return a table in memory, and what is asked of it."""
     tables = TableSet(SCHEMA, ROWS[int(rng.integers(2, 5))], Storage.PARQUET)
     table = pick(rng, ("entries", "purchases"))
     asking = (drawn_query(each, seed) for each in rng.permutation(FAMILIES).tolist())

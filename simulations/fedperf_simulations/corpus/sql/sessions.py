@@ -1,16 +1,23 @@
 """A session of SQL: an engine with fixed resources and settings, and the steps that it takes.
 
 A session is data, a function of its kind, number and seed (`session_draws`). A process of its own
-carries it out (`duckdb_session`, `spark_session`) and leaves a record of each step.
+carries it out (`duckdb_session`, `spark_session`) and leaves a record of each step. `StepClock`
+takes the steps and records when each ran, beside which others, and how it ended.
 """
 
-from collections.abc import Mapping
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from pathlib import Path
 
+import psutil
 from pydantic import TypeAdapter
 
+from fedperf_client.workers.machine import InterferenceMonitor
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.sql.tables import TableSet
 
@@ -149,7 +156,7 @@ def write_session(session: SqlSession, directory: Path) -> None:
 
 
 def read_session(directory: Path) -> SqlSession:
-    """The session of a directory."""
+    """Return the session of a directory."""
     return _SESSIONS.validate_json((directory / SESSION_FILE).read_bytes())
 
 
@@ -159,5 +166,64 @@ def write_record(record: SessionRecord, directory: Path) -> None:
 
 
 def read_record(directory: Path) -> SessionRecord:
-    """The record of a finished session."""
+    """Return the record of a finished session."""
     return _RECORDS.validate_json((directory / RECORD_FILE).read_bytes())
+
+
+def records_of(
+    session: SqlSession,
+    take: Callable[[int, SqlStep, int], None],
+    call_off: Callable[[], None],
+    *,
+    is_alive: Callable[[], bool] = lambda: True,
+    longest_seconds: float = LONGEST_SECONDS,
+) -> Iterator[StepRecord]:
+    """Take every step, run by run, while the engine lives; a step that fails ends alone.
+
+    Args:
+        session: whose steps.
+        take: carries out the run of a step: its position, the step, the number of the run.
+        call_off: ends what runs in another thread.
+        is_alive: whether the engine can take another step.
+        longest_seconds: after which a run is called off.
+    """
+    watch = InterferenceMonitor(_own_seconds)
+    for position, step in enumerate(session.steps):
+        watch.begin()
+        began, done, error = time.time(), 0, ""
+        try:
+            for run in range(step.runs):
+                with _time_limit(longest_seconds, call_off):
+                    take(position, step, run)
+                done += 1
+        except Exception as failure:  # whatever an engine raises
+            error = type(failure).__name__
+        ended = time.time()
+        busy = watch.busy_cores_since_begin()
+        yield StepRecord(began, ended, busy, done, error)
+        if not is_alive():
+            return
+
+
+@contextmanager
+def _time_limit(seconds: float, call_off: Callable[[], None]) -> Iterator[None]:
+    timer = threading.Timer(seconds, call_off)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _own_seconds() -> float:
+    """CPU time of this process and of all below it."""
+    root = psutil.Process(os.getpid())
+    total = 0.0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.Error:  # it has just ended: its parent counts it
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total

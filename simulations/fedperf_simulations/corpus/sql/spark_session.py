@@ -20,9 +20,9 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
     read_session,
+    records_of,
     write_record,
 )
-from fedperf_simulations.corpus.sql.step_clock import records_of
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet, prepare_tables
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _started(session: SqlSession, events: Path, scratch: str) -> "SparkSession":
 
 
 def _types(spark: "SparkSession", schema: str, data: Path) -> "Mapping[str, StructType]":
-    """The columns of each table, as the smallest Parquet has them."""
+    """Return the columns of each table, as the smallest Parquet has them."""
     smallest = TableSet(schema, 1_000, Storage.PARQUET)
     prepare_tables(smallest, data)
     return {
@@ -157,7 +157,7 @@ def _spread_of(group: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _answers(spark: Any) -> bool:  # noqa: ANN401 - Py4J has no types
-    """Whether the JVM lives: one that ran out of memory may have ended."""
+    """Return whether the JVM lives: one that ran out of memory may have ended."""
     try:
         spark.sparkContext.defaultParallelism  # noqa: B018 - asks it
     except Exception:  # whatever Py4J raises where nobody listens

@@ -3,6 +3,9 @@
 The definitions lie in `texts/SCHEMA_tables.sql` and are carried out by DuckDB once; files
 appear whole or not at all, so that a killed generation leaves nothing that looks finished.
 Refused: rows that a storage would need too much room or time for.
+
+The held-out queries are texts that were committed before anything of them was measured. No model
+may see them or their executions; see the notes in the texts.
 """
 
 import shutil
@@ -77,12 +80,12 @@ class TableSet:
         return tuple(texts(f"{self.schema}_tables"))
 
     def path(self, table: str, directory: Path) -> Path:
-        """The path of a table that is no part of a database."""
+        """Return the path of a table that is no part of a database."""
         return directory / self.name / (table + _COPIES[self.storage].split("'")[1])
 
 
 def texts(file: str) -> dict[str, str]:
-    """The statements of a file of SQL by their names, in its order."""
+    """Return the statements of a file of SQL by their names, in its order."""
     content = (TEXTS / f"{file}.sql").read_text(encoding="utf-8")
     named = (part.partition("\n") for part in content.split(_NAME)[1:])
     return {name.strip(): text.strip().removesuffix(";") for name, _, text in named}
@@ -113,3 +116,31 @@ def prepare_tables(wanted: TableSet, directory: Path) -> Path:
             connection.execute(f"COPY ({select}) TO '{unfinished}/{name}{ending[1:]}")
     unfinished.replace(path)
     return path
+
+
+_FILES = {"judged_tpch": "tpch", "judged_orders": "tpch", "judged_telemetry": "telemetry"}
+"""The schema that each file of texts asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutQuery:
+    """One query.
+
+    Attributes:
+        family: the name that its executions carry as their workload.
+        schema: of the tables that it asks.
+        text: SQL that DuckDB and Spark run alike.
+    """
+
+    family: str
+    schema: str
+    text: str
+
+
+def judged_queries() -> tuple[HeldOutQuery, ...]:
+    """Return all 62, in the order of the texts."""
+    return tuple(
+        HeldOutQuery(f"{file.replace('_', '/')}/{name}", schema, text)
+        for file, schema in _FILES.items()
+        for name, text in texts(file).items()
+    )

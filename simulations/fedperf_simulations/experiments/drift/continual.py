@@ -50,7 +50,7 @@ class SegmentSplit:
 
     @classmethod
     def of(cls, segment: Segment, columns: Columns, rng: np.random.Generator) -> "SegmentSplit":
-        """A random part to train on, the rest to judge by."""
+        """Return a random part to train on, the rest to judge by."""
         order = rng.permutation(len(segment.table))
         cut = int(TRAINING_SHARE * len(order))
         records = Records(
@@ -106,11 +106,11 @@ class ReplicatedSequence:
         return sum(len(segment[0].training) for segment in self.dealt)
 
     def generators(self, *purpose: int) -> list[np.random.Generator]:
-        """One per seed, for one purpose."""
+        """Yield one per seed, for one purpose."""
         return [np.random.default_rng([*seed, *purpose]) for seed in self.seeds]
 
     def untrained(self) -> SeedModels:
-        """The untrained models that every method starts from."""
+        """Return the untrained models that every method starts from."""
         return SeedModels.drawn(self.drift.columns.inputs, self.generators(1))
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
@@ -199,7 +199,7 @@ def close(
 
 
 def teacher(models: SeedModels, seed: int) -> Teacher:
-    """The model of one seed as it is now."""
+    """Return the model of one seed as it is now."""
     alone = models.of_seed(seed)
     return lambda inputs: alone.answers([inputs])[0]
 
@@ -221,7 +221,7 @@ class Anchor:
 
     @classmethod
     def of(cls, models: SeedModels, segment: Sequence[SegmentSplit]) -> "Anchor":
-        """The anchor after a segment, from all of its training rows."""
+        """Return the anchor after a segment, from all of its training rows."""
         inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
         targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))
         made = models.layers(inputs)
@@ -236,7 +236,7 @@ class Anchor:
 
 
 def _pull(anchors: Sequence[Anchor], weight: float, models: SeedModels) -> Tensor:
-    """The penalty of elastic weight consolidation, summed over seeds."""
+    """Return the penalty of elastic weight consolidation, summed over seeds."""
     pulls = [
         (stiff * (now - then).square()).sum()
         for anchor in anchors

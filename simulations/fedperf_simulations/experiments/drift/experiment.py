@@ -96,17 +96,17 @@ Errors = Mapping[str, Mapping[str, Floats]]
 
 
 def raw(share: float) -> str:
-    """Name of a raw buffer that holds this share of all rows."""
+    """Return name of a raw buffer that holds this share of all rows."""
     return f"raw buffer {share:.0%}".replace("%", " %")
 
 
 def private(epsilon: float) -> str:
-    """Name of private inputs, labelled by a teacher that saw raw rows."""
+    """Return name of private inputs, labelled by a teacher that saw raw rows."""
     return f"private inputs {epsilon:g} + teacher"
 
 
 def chained(promise: Promise, whose: str) -> str:
-    """Name of private inputs labelled by a private teacher."""
+    """Return name of private inputs labelled by a private teacher."""
     return f"private inputs {promise.inputs:g} + private teacher {promise.training:g}: {whose}"
 
 

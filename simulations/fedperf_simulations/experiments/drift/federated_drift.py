@@ -27,16 +27,16 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
 from fedperf_shared.releases.release import SizeClass
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     SEGMENTS,
     DriftSplit,
+    MeasuredTimes,
     WorkloadSplit,
     deal,
     first_windows,
     known_before,
     private_segments,
 )
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
 from fedperf_simulations.data.datasets import CAPPED, measured_files
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
 from fedperf_simulations.experiments.drift.table import (
@@ -89,7 +89,7 @@ MOST_WORSE = 20.0
 
 
 def table_of(settings: Settings) -> DriftTable:
-    """The errors of all ways; every way and seed has a cell."""
+    """Return the errors of all ways; every way and seed has a cell."""
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
     tasks = [(method, seed) for seed in seeds for method in WAYS]
     compute = partial(_cell, settings)
@@ -118,7 +118,7 @@ def rows(table: DriftTable) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """The targets of the product's default, from `rows`."""
+    """Return the targets of the product's default, from `rows`."""
     mine, naive = (_of_method(found, method) for method in (PRODUCT, NAIVE))
     forgotten = [name for name, row in naive.items() if row["final"] > FORGOTTEN * row["best"]]
     factors = [naive[name]["final"] / mine[name]["final"] for name in forgotten]
@@ -146,7 +146,7 @@ def targets(found: Sequence[Row]) -> list[Target]:
 
 
 def plotted(out: Path, table: DriftTable) -> list[Path]:
-    """A chart per segment: its error over the windows of the year, a line per method."""
+    """Return a chart per segment: its error over the windows of the year, a line per method."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for place, name in enumerate(SEGMENTS):
@@ -219,7 +219,7 @@ def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit
 
 
 def _start(settings: Settings, dealt: DriftSplit, seed: int) -> GGFN:
-    """The model that the year begins with; trained once and kept beside the cells."""
+    """Return the model that the year begins with; trained once and kept beside the cells."""
     kept = settings.models / f"start-{seed}.safetensors"
     if not kept.is_file():
         known = known_before(dealt)
@@ -240,7 +240,7 @@ def _segments() -> tuple[tuple[LabelledGraph, ...], ...]:
 
 @cache
 def _planned(*, quick: bool) -> PlannedSchedule:
-    """What a large organization with the default policy plans on the default calendar."""
+    """Return what a large organization with the default policy plans on the default calendar."""
     policy = Policy(
         size_class=SizeClass.LARGE,
         nominal_workloads=len(SEGMENTS) * HANDS.workloads,
@@ -264,7 +264,7 @@ def _short_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _by_segment(table: DriftTable, method: str, place: int) -> Row:
-    """One way on one segment; ratios are of means over seeds."""
+    """Return one way on one segment; ratios are of means over seeds."""
     mine = _finals(table, method, place)
     known = [float(each.mean()) for each in _over_windows(table, method, place)]
     first = first_windows(len(known))[place]
@@ -310,7 +310,7 @@ def _line(table: DriftTable, method: str, place: int) -> Line:
 
 
 def _of_method(found: Sequence[Row], method: str) -> dict[str, dict[str, float]]:
-    """The figures of one way by segment."""
+    """Return the figures of one way by segment."""
     return {
         str(row["segment"]): {
             name: value for name, value in row.items() if isinstance(value, int | float)

@@ -63,12 +63,12 @@ class Residuals:
         return len(self.jobs)
 
     def shuffled(self, rng: np.random.Generator, *, most: int | None = None) -> "Residuals":
-        """The same without drift."""
+        """Return the same without drift."""
         rows = rng.permutation(len(self))[:most]
         return Residuals(self.name, self.log_seconds[rows], self.jobs[rows], self.inputs[rows])
 
     def shifted(self, at: int, by: float) -> "Residuals":
-        """The same, longer by that much from an execution on."""
+        """Return the same, longer by that much from an execution on."""
         later = np.arange(len(self)) >= at
         return Residuals(self.name, self.log_seconds + by * later, self.jobs, self.inputs)
 
@@ -113,7 +113,7 @@ class Detection:
     size_error: float
 
     def as_row(self) -> Row:
-        """The figures by name; None where there is none."""
+        """Return the figures by name; None where there is none."""
         return {
             "part": PART,
             "platform": self.name,
@@ -174,7 +174,7 @@ def _delay(drifts: Iterable[StreamDrift], at: int) -> tuple[float, float]:
 
 
 def rows(settings: Settings) -> list[Row]:
-    """One row per platform: those of the probes, and as many that are made up."""
+    """Return one row per platform: those of the probes, and as many that are made up."""
     streams = probes(settings.data)
     streams += made_up(len(streams), seed=settings.seed)
     compute = partial(_row, settings, streams)
@@ -209,7 +209,7 @@ def _row(settings: Settings, streams: Sequence[Residuals], place: int) -> Row:
 
 
 def probes(data: Path | None) -> list[Residuals]:
-    """The year of I/O probes against physics; a point of the public grid is a job.
+    """Return the year of I/O probes against physics; a point of the public grid is a job.
 
     Raises:
         MissingDataError: the runs are not there.

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels, fit
 from fedperf_simulations.data.public_table import Floats
@@ -67,9 +67,9 @@ class Promise:
         return self.inputs + self.training
 
     def noise_multiplier(self, steps: int) -> float:
-        """The noise multiplier of DP-SGD with so many steps."""
+        """Return the noise multiplier of DP-SGD with so many steps."""
         return calibrate(
-            lambda sigma: [event_of(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
+            lambda sigma: [to_event(TrainingParameters(sigma, SAMPLING, steps, CLIP, 1.0))],
             PrivacyBudget(self.training, DELTA),
         )
 
@@ -166,7 +166,7 @@ def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
 def noised(
     sums: Sequence[Tensor], noise_multiplier: float, generators: Sequence[np.random.Generator]
 ) -> list[Tensor]:
-    """The sums with Gaussian noise of their sensitivity, each number its own."""
+    """Return the sums with Gaussian noise of their sensitivity, each number its own."""
     return [
         each
         + noise_multiplier
@@ -234,5 +234,5 @@ def _released_count(kept: Sequence[Sequence[Records]]) -> int:
 
 
 def of_seeds(values: Sequence[NDArray[np.generic]]) -> Tensor:
-    """One tensor, seeds in front."""
+    """Return one tensor, seeds in front."""
     return torch.from_numpy(np.stack(values)).float()

@@ -11,6 +11,12 @@ drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.
+
+Organizations whose workloads run again and again, with residuals that are drawn.
+
+Residuals come from no model and no engine. The truth of the cells is drawn from the coordinator's
+own public prior. An organization's deviation from it and a workload's from its cell stay;
+executions scatter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +27,10 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedperf_client.contributions.local_sums import ReportTask
+from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_memory.histories import UnknownTaskError
@@ -37,24 +45,147 @@ from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.drift import stored_drifts
+from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import load_public_plans
+from fedperf_shared.releases.basis import ALL_CELLS, CELLS, PLATFORM_GROUPS
 from fedperf_shared.releases.period import Period, default_calendar
 from fedperf_shared.releases.release import Schedule, SizeClass
-from fedperf_simulations.experiments.drift.recurring_workloads import (
-    USED,
-    PlatformShift,
-    RecurringOrganization,
-    draw_executions,
-    draw_organizations,
-)
+from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
+
+Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+USED = PLATFORM_GROUPS[:3]
+"""Platforms that organizations use."""
+
+CELLS_OF_A_PLATFORM = 8
+"""Cells of each of them in which an organization has workloads."""
+
+EXECUTIONS = 3.0
+"""Of a workload in a window, on average; in some it does not run at all."""
+
+WORKLOAD_SD = 0.4
+"""How far a workload lies from its cell, for good, log seconds."""
+
+EXECUTION_SD = 0.3
+"""How far an execution lies from its workload; both together are `Kernel.execution_sd`."""
+
+REFERENCE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformShift:
+    """A platform that takes longer from a moment on.
+
+    Attributes:
+        platform: which.
+        at: when, in windows after the start of the period.
+        log_factor: log seconds by which its executions take longer.
+        only: the organization whose platform it is; None for everybody's.
+    """
+
+    platform: Platform
+    at: float
+    log_factor: float
+    only: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurringOrganization:
+    """An organization: its workloads, each in one cell.
+
+    Attributes:
+        name: of the organization.
+        cells: of each workload, [workloads].
+        levels: log residual that each has on average, [workloads].
+    """
+
+    name: str
+    cells: Positions
+    levels: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecurringYear:
+    """The executions of an organization in some windows.
+
+    Attributes:
+        organization: whose.
+        workloads: of each execution, [executions].
+        residuals: log measured minus log predicted seconds, [executions].
+    """
+
+    organization: RecurringOrganization
+    workloads: Positions
+    residuals: Floats
+
+    def residuals_by_workload(self) -> list[WorkloadResiduals]:
+        """As the client's mechanism takes them."""
+        return [
+            WorkloadResiduals(self._cells()[mine], self.residuals[mine])
+            for each in np.unique(self.workloads)
+            if len(mine := np.flatnonzero(self.workloads == each))
+        ]
+
+    def _cells(self) -> Positions:
+        return self.organization.cells[self.workloads]
+
+
+def draw_organizations(
+    count: int, workloads: int, rng: np.random.Generator
+) -> tuple[RecurringOrganization, ...]:
+    """Organizations with `workloads` on each platform, in a world drawn from the public prior."""
+    truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
+    return tuple(_drawn(str(number), truth, workloads, rng) for number in range(count))
+
+
+def draw_executions(
+    organization: RecurringOrganization,
+    since: float,
+    until: float,
+    shifts: Sequence[PlatformShift],
+    rng: np.random.Generator,
+) -> RecurringYear:
+    """Draw an organization's executions from window `since` until window `until`."""
+    many = rng.poisson(EXECUTIONS * (until - since), len(organization.cells))
+    workloads = np.repeat(np.arange(len(many)), many)
+    moments = rng.uniform(since, until, len(workloads))
+    residuals = organization.levels[workloads]
+    residuals = residuals + EXECUTION_SD * rng.standard_normal(len(workloads))
+    for shift in shifts:
+        platform = np.array([cell.platform is shift.platform for cell in ALL_CELLS])
+        if shift.only in (None, organization.name):
+            hit = platform[organization.cells[workloads]] & (moments >= shift.at)
+            residuals += shift.log_factor * hit
+    return RecurringYear(organization, workloads, residuals)
+
+
+def _drawn(
+    name: str, truth: Floats, workloads: int, rng: np.random.Generator
+) -> RecurringOrganization:
+    platforms = np.array([cell.platform for cell in ALL_CELLS])
+    cells = np.concatenate(
+        [
+            rng.choice(
+                rng.choice(np.flatnonzero(platforms == each), CELLS_OF_A_PLATFORM, replace=False),
+                workloads,
+            )
+            for each in USED
+        ]
+    )
+    own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
+    return RecurringOrganization(
+        name, cells, own[cells] + WORKLOAD_SD * rng.standard_normal(len(cells))
+    )
+
 
 T = TypeVar("T")
 
@@ -131,19 +262,19 @@ class DetectedYear:
 
 
 def conditions(*, quick: bool) -> list[DetectionCondition]:
-    """The conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
+    """Return the conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
     return [e for e in CONDITIONS if not quick or e.organizations * e.workloads <= ENOUGH]
 
 
 def cases(settings: Settings) -> list[Row]:
-    """One row per condition and year."""
+    """Return one row per condition and year."""
     tasks = [partial(_cases, settings, each) for each in conditions(quick=settings.quick)]
     found = computed(_called, tasks, "drift in reports", jobs=settings.jobs)
     return [case for of_condition in found for case in of_condition]
 
 
 def rows(found: Sequence[Row]) -> list[Row]:
-    """One row per condition, of the cases of its years."""
+    """Return one row per condition, of the cases of its years."""
     by_condition: dict[tuple[Value, ...], list[Row]] = {}
     for case in found:
         by_condition.setdefault(tuple(case[name] for name in CONDITION), []).append(case)
@@ -151,7 +282,7 @@ def rows(found: Sequence[Row]) -> list[Row]:
 
 
 def targets(found: Sequence[Row]) -> list[Target]:
-    """The targets for `ENOUGH` workloads, from `rows`."""
+    """Return the targets for `ENOUGH` workloads, from `rows`."""
     promised = []
     for row in found:
         if row["part"] != PART or row["workloads per platform"] != ENOUGH:
@@ -168,7 +299,7 @@ def targets(found: Sequence[Row]) -> list[Target]:
 
 
 def plotted(out: Path, found: Sequence[Row]) -> Path:
-    """A chart of shifts found and of false alarms over the number of workloads."""
+    """Return a chart of shifts found and of false alarms over the number of workloads."""
     out.mkdir(parents=True, exist_ok=True)
     mine = [row for row in found if row["part"] == PART]
     groups = sorted({int(number(row["organizations"])) for row in mine})
@@ -239,7 +370,7 @@ class DrawnResiduals:
     seed: Sequence[int]
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """The sum of a report; what else may be asked is not asked here."""
+        """Return the sum of a report; what else may be asked is not asked here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
@@ -266,7 +397,7 @@ class UntrainedFormat:
         return arrays[0].tobytes()
 
     def decode(self, checkpoint: bytes) -> Weights:
-        """The other way round."""
+        """Return the other way round."""
         return [np.frombuffer(checkpoint, dtype=np.float32).copy()]
 
 
@@ -281,14 +412,14 @@ def _nought(arrays: object) -> float:
 
 
 def _nowhere(checkpoint: bytes) -> PredictLog:
-    """A reference that predicts a second everywhere: residuals are drawn, not measured."""
+    """Return a reference that predicts a second everywhere: residuals are drawn, not measured."""
     del checkpoint
     return lambda entries: np.zeros(len(entries))
 
 
 @lru_cache(maxsize=16)
 def schedule_of(workloads: int) -> Schedule:
-    """The default policy's schedule for recurring workloads, the same in every window."""
+    """Return the default policy's schedule for recurring workloads, the same in every window."""
     policy = Policy(
         size_class=SizeClass.SMALL,
         nominal_workloads=len(USED) * workloads,
@@ -302,7 +433,7 @@ def schedule_of(workloads: int) -> Schedule:
 def judged(
     drifts: Sequence[PlatformDrift], shift: PlatformShift | None, schedule: Schedule
 ) -> DetectedYear:
-    """The judgement of `drifts` in a year in which there was `shift`."""
+    """Return the judgement of `drifts` in a year in which there was `shift`."""
     right = [each for each in drifts if shift is not None and _is(each, shift)]
     delays = [
         (_left(each.detected_in, schedule) - shift.at, each) for each in right if shift is not None
@@ -319,7 +450,7 @@ def judged(
 
 
 def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift: float) -> Line:
-    """What is found of a shift, or false alarms where it is 0, at the places of `counts`."""
+    """Return what is found of a shift, or false alarms where it is 0, at the places of `counts`."""
     alike = [
         row for row in found if row["organizations"] == organizations and row["shift"] == shift
     ]

@@ -122,7 +122,7 @@ class DriftSequence:
 
 @cache
 def load(name: str, data: Path | None) -> DriftSequence:
-    """The sequence of that name.
+    """Return the sequence of that name.
 
     Raises:
         MissingDataError: its data are not there.

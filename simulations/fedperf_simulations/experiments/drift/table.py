@@ -1,4 +1,10 @@
-"""Errors of methods over a sequence: cells to keep, rows to compare, charts to look at."""
+"""Errors of methods over a sequence: cells to keep, rows to compare, charts to look at.
+
+Metrics of forgetting, from R[i][j]: a model's error on segment j after training segment i.
+
+Lower is better everywhere; backward transfer above 0 is forgetting. Definitions as in Lopez-Paz and
+Ranzato (NeurIPS 2017) and Chaudhry et al. (ECCV 2018), with errors in place of accuracies.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,12 +13,63 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_shared.errors import InvalidInputError
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
-from fedperf_simulations.experiments.drift.forgetting_metrics import Forgetting, seen_so_far
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """Metrics of one sequence.
+
+    Attributes:
+        final: mean error over all segments at the end.
+        averaged: mean over time of the mean error over the segments seen so far.
+        backward_transfer: mean over the earlier segments of how much worse each became since
+            it was trained.
+        forgetting: the same against the best that the model ever was on it.
+    """
+
+    final: float
+    averaged: float
+    backward_transfer: float
+    forgetting: float
+
+    @classmethod
+    def of(cls, errors: Floats) -> "Forgetting":
+        """The metrics of R, [segments, segments]; what lies above its diagonal is not looked at.
+
+        Raises:
+            InvalidInputError: R is not square, or has an error that is not a number.
+        """
+        averaged = float(seen_so_far(errors).mean())
+        last = errors[-1]
+        earlier = range(len(errors) - 1)
+        best = [errors[place:, place].min() for place in range(len(errors))]
+        return cls(
+            float(last.mean()),
+            averaged,
+            float(np.mean([last[j] - errors[j, j] for j in earlier])) if earlier else 0.0,
+            float(np.mean(last - best)),
+        )
+
+
+def seen_so_far(errors: Floats) -> Floats:
+    """After each segment, the mean error over the segments until then, [segments].
+
+    Raises:
+        InvalidInputError: R is not square, or has an error that is not a number.
+    """
+    if errors.shape != 2 * errors.shape[:1] or not errors.size:
+        raise InvalidInputError(f"errors must be a square of segments, got {errors.shape}")
+    below = np.tril(np.ones(errors.shape, dtype=bool))
+    if not np.isfinite(errors[below]).all():
+        raise InvalidInputError("an error on a segment that was seen is not a number")
+    return np.array([row[: place + 1].mean() for place, row in enumerate(errors)])
+
 
 FINAL, FACTOR, WORSE, TRANSFER = "MAE", "x naive", "vs cumulative, %", "BWT"
 NAIVE, CUMULATIVE = "naive", "cumulative (the ceiling)"
@@ -35,7 +92,7 @@ _SEEN = "seen"
 
 
 def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
-    """The kept row of some methods of one sequence.
+    """Return the kept row of some methods of one sequence.
 
     Args:
         errors: by method and metric, [seeds, after segment, on segment].
@@ -64,7 +121,7 @@ class DriftTable:
 
     @classmethod
     def of(cls, cells: Sequence[Row]) -> "DriftTable":
-        """The table from all cells of a sequence."""
+        """Return the table from all cells of a sequence."""
         found: dict[str, dict[str, list[float]]] = {}
         for cell in cells:
             for key, value in cell.items():
@@ -79,7 +136,7 @@ class DriftTable:
         )
 
     def cases(self, about: Row) -> Iterator[Row]:
-        """A row per method and seed, with all scores."""
+        """Yield a row per method and seed, with all scores."""
         for method, scores in self.scores.items():
             for seed in range(len(next(iter(scores.values())))):
                 found = {name: float(values[seed]) for name, values in scores.items()}

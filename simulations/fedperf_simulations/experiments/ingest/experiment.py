@@ -7,6 +7,10 @@
 
 Every measurement is of a process of its own. Each process reads the real log a few times, of which
 the fastest counts; over all processes the median counts.
+
+The made-up log has the proportions of a real one. One application on eight executors runs one query
+after the other: plans of forty operators and a thousand tasks each. As in real logs, ends of tasks
+are seven eighths of the bytes.
 """
 
 import json
@@ -15,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 
@@ -25,9 +30,141 @@ import orjson
 from fedperf_client.sources.ingestion import ingest
 from fedperf_client.sources.spark.event_log import lines
 from fedperf_simulations.data.datasets import public_files
-from fedperf_simulations.experiments.ingest.spark_log import write_log
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+
+TASKS = 1000
+PLAN_DEPTH = 8
+
+_START = 1_750_000_000_000
+_QUERY_MILLISECONDS = 60_000
+_SQL = "org.apache.spark.sql.execution.ui."
+
+Event = dict[str, object]
+
+
+def write_log(path: Path, size: int) -> int:
+    """Write a log of about `size` bytes, plain; its number of lines."""
+    lines = written = 0
+    with path.open("wb") as stream:
+        for block in _blocks():
+            stream.write(block)
+            lines += block.count(b"\n")
+            written += len(block)
+            if written >= size:
+                return lines
+    return lines
+
+
+def _blocks() -> Iterator[bytes]:
+    yield _lines([
+        {"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"},
+        {
+            "Event": "SparkListenerApplicationStart",
+            "App Name": "made up",
+            "App ID": "app-1",
+            "Timestamp": _START,
+        },
+        *(
+            {
+                "Event": "SparkListenerExecutorAdded",
+                "Timestamp": _START,
+                "Executor ID": str(number),
+                "Executor Info": {"Host": f"host-{number}", "Total Cores": 16},
+            }
+            for number in range(8)
+        ),
+    ])  # fmt: skip
+    for query in count():
+        yield _lines(_query(query))
+
+
+def _query(number: int) -> list[Event]:
+    at, stage = _START + number * _QUERY_MILLISECONDS, number
+    counters = count(number * 1000)
+    plan = _plan(PLAN_DEPTH, counters)
+    last = next(counters)
+    info: Event = {"Stage ID": stage, "RDD Info": []}
+    accumulables = [
+        {"ID": each, "Name": "number of output rows", "Value": str(each)}
+        for each in range(number * 1000, last)
+    ]
+    events: list[Event] = [
+        {
+            "Event": _SQL + "SparkListenerSQLExecutionStart",
+            "executionId": number,
+            "time": at,
+            "sparkPlanInfo": plan,
+        },
+        {
+            "Event": "SparkListenerJobStart",
+            "Job ID": number,
+            "Submission Time": at,
+            "Stage Infos": [info],
+            "Stage IDs": [stage],
+            "Properties": {"spark.sql.execution.id": str(number)},
+        },
+    ]
+    for task in range(TASKS):
+        events += _task(stage, task, at)
+    return [
+        *events,
+        {
+            "Event": "SparkListenerStageCompleted",
+            "Stage Info": {**info, "Accumulables": accumulables},
+        },
+        {
+            "Event": "SparkListenerJobEnd",
+            "Job ID": number,
+            "Completion Time": at + 50_000,
+            "Job Result": {"Result": "JobSucceeded"},
+        },
+        {
+            "Event": _SQL + "SparkListenerSQLExecutionEnd",
+            "executionId": number,
+            "time": at + 50_000,
+        },
+    ]
+
+
+def _task(stage: int, task: int, at: int) -> list[Event]:
+    info = {"Task ID": task, "Index": task, "Attempt": 0, "Launch Time": at, "Host": "host-1"}
+    counted = [
+        {"ID": each, "Name": f"internal.metrics.number{each}", "Update": each, "Value": each * task}
+        for each in range(25)
+    ]
+    return [
+        {"Event": "SparkListenerTaskStart", "Stage ID": stage, "Task Info": info},
+        {
+            "Event": "SparkListenerTaskEnd",
+            "Stage ID": stage,
+            "Stage Attempt ID": 0,
+            "Task Type": "ResultTask",
+            "Task End Reason": {"Reason": "Success"},
+            "Task Info": {**info, "Accumulables": counted},
+        },
+    ]
+
+
+def _plan(depth: int, counters: Iterator[int]) -> Event:
+    """Joins, each of what lies below and a filtered scan."""
+    names = ("Project", "SortMergeJoin", "Exchange", "Filter", "Scan parquet")
+    join, *others = [_node(name, next(counters)) for name in names[1:]]
+    exchange, kept, scan = others
+    scanned = {**exchange, "children": [{**kept, "children": [scan]}]}
+    below = [_plan(depth - 1, counters)] if depth > 1 else [_node("Range", next(counters))]
+    return {**_node(names[0], None), "children": [{**join, "children": [*below, scanned]}]}
+
+
+def _node(name: str, counter: int | None) -> Event:
+    metric = {"name": "number of output rows", "accumulatorId": counter, "metricType": "sum"}
+    metrics = [] if counter is None else [metric]
+    return {"nodeName": name, "simpleString": name, "children": [], "metrics": metrics}
+
+
+def _lines(events: list[Event]) -> bytes:
+    return b"".join(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE) for event in events)
+
 
 REAL = "spark-eventlogs/qualification/nds_q72_dataproc_2_2.zstd"
 
@@ -48,7 +185,7 @@ class IngestBenchmark:
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per log and way to read it; each log is a cell."""
+        """Return a row per log and way to read it; each log is a cell."""
         [real] = self.public_files(settings.data)
         repeats = QUICK_REPEATS if settings.quick else REPEATS
         large = QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES
@@ -78,7 +215,7 @@ class IngestBenchmark:
         return ExperimentOutcome(rows, targets, [real])
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
-        """The real log."""
+        """Return the real log."""
         return public_files(data, REAL)
 
 

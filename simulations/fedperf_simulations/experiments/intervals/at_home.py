@@ -31,10 +31,11 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
+    Cases,
+    EvaluationPart,
     ends,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
@@ -65,7 +66,7 @@ Divided = tuple[Sequence[Execution], Sequence[Execution]]
 
 
 def _all_cases(settings: Settings) -> list[Row]:
-    """A row per organization, way to ask, seed and information."""
+    """Return a row per organization, way to ask, seed and information."""
     tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
     found = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
     return [row for rows in found for row in rows]
@@ -97,7 +98,7 @@ class _JudgedAnswers:
 
 
 def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
-    """A row per seed and information."""
+    """Return a row per seed and information."""
     rows: list[Row] = []
     for seed in range(settings.seed, settings.seed + (QUICK_SEEDS if settings.quick else SEEDS)):
         rows += [
@@ -194,7 +195,7 @@ def _divided(executions: Sequence[Execution], asked: NDArray[np.bool_]) -> Divid
 
 
 def _rows(cases: Cases) -> list[Row]:
-    """A row per way to ask, information and organization, and one over all organizations."""
+    """Return a row per way to ask, information and organization, and one over all organizations."""
     rows = []
     for asks, information in product(WAYS, BOTH):
         of_way = where(cases, situation=f"at home: {asks}", information=information)

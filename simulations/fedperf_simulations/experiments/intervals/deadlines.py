@@ -16,13 +16,15 @@ import numpy as np
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_memory.paired import interval_by_groups
-from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize
+from fedperf_simulations.data import c3o
+from fedperf_simulations.data.c3o import JobSlice, ScaleAndSize
 from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     column,
     cover_row,
@@ -33,7 +35,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.scale_outs import (
     ERNEST,
     OPPONENTS,
@@ -64,12 +65,12 @@ MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
 
 
 def situation(known: int) -> str:
-    """The situation, named by what is known."""
+    """Return the situation, named by what is known."""
     return f"C3O deadlines, {known} known"
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """A row per number of known configurations, draw, deadline and chooser."""
+    """Return a row per number of known configurations, draw, deadline and chooser."""
     inputs = [each for each in one.inputs() if len(each) >= LEAST_NODES]
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
@@ -84,7 +85,7 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
 def _deadline(
     one: JobSlice, inputs: Sequence[ScaleAndSize], rng: np.random.Generator
 ) -> tuple[ScaleAndSize, float]:
-    """An input's configurations, and seconds between the fastest and the slowest of them."""
+    """Return an input's configurations, and seconds between the fastest and the slowest of them."""
     places = inputs[int(rng.integers(len(inputs)))]
     seconds = one.configurations.seconds[places]
     return places, float(rng.uniform(seconds.min(), seconds.max()))
@@ -126,14 +127,14 @@ def _choices(
 
 
 def _fewest(nodes: Floats, holds: np.ndarray, *, otherwise: Floats) -> int:
-    """The place of the fewest nodes that hold, else where `otherwise` is least."""
+    """Return the place of the fewest nodes that hold, else where `otherwise` is least."""
     if holds.any():
         return int(np.argmin(np.where(holds, nodes, np.inf)))
     return int(np.argmin(otherwise))
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """A row per number of known configurations and chooser."""
+    """Return a row per number of known configurations and chooser."""
     rows = []
     for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
         kept, groups = column(chosen, KEPT), labels(chosen)
@@ -174,7 +175,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
 
 PART = EvaluationPart(
     "C3O deadlines",
-    c3o_scenarios.files,
+    c3o.files,
     partial(slice_cells, name="deadlines", compute=of_slice),
     rows_of,
     targets_of,

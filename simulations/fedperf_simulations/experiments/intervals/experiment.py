@@ -30,8 +30,7 @@ from fedperf_simulations.experiments.intervals import (
     unknown_kinds,
     unrelated,
 )
-from fedperf_simulations.experiments.intervals.coverage_chart import coverage_chart
-from fedperf_simulations.experiments.intervals.part import EvaluationPart
+from fedperf_simulations.experiments.intervals.figures import EvaluationPart, coverage_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 
 PARTS: tuple[EvaluationPart, ...] = (
@@ -81,7 +80,7 @@ class Intervals:
     claim = "a start that knows seconds to hours, and 90 % intervals to plan with, by situation"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """The rows of every part whose data are here."""
+        """Return the rows of every part whose data are here."""
         rows: list[Row] = []
         cases: list[Row] = []
         targets: list[Target] = []

@@ -1,21 +1,55 @@
-"""Answers about executions as raw rows, and their figures by situation.
+"""Predictions of executions as raw rows, and their figures by situation.
 
-An answer's row says in which situation it was asked for, who answered, with which information
-(rows between operators as a run counted them, or only what is known before it), and of which
-group the case is: groups are what bootstraps resample.
+A row holds the situation of a prediction, its predictor, its information (actual cardinalities or
+estimates before the run) and the group of its case. Bootstraps resample groups. A part of the
+experiment (`EvaluationPart`) has one held-out set or one kind of query.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.prediction import Floats, Prediction
+from fedperf_client.charts.kit import FAINT, INK, svg
+from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
+from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.paired import Interval, PairedComparison, interval_by_groups
+from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.harness.cells import number
-from fedperf_simulations.harness.experiment import Row, Target, Value
+from fedperf_simulations.harness.charts import chart
+from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+
+Cases = Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPart:
+    """A part of the experiment, as `experiment` runs it.
+
+    Attributes:
+        name: of what is judged.
+        files: of that, in the folder of public data sets or among what ships; a part whose
+            files are missing raises `MissingDataError`.
+        cases: computes the raw rows, by cells.
+        rows: the table that cases come to.
+        targets: what was promised, of cases and rows.
+        notes: what a reader must know.
+    """
+
+    name: str
+    files: Callable[[Path | None], Sequence[Path]]
+    cases: Callable[[Settings], Cases]
+    rows: Callable[[Cases], list[Row]]
+    targets: Callable[[Cases, list[Row]], list[Target]]
+    notes: tuple[str, ...] = ()
+
 
 LEVEL = 0.9
 """Of all intervals here."""
@@ -44,7 +78,7 @@ class AnswerLabel:
     information: str = ""
 
     def told(self, seconds: float, median: float, **more: Value) -> Row:
-        """The row of an answer without an interval."""
+        """Return the row of an answer without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
             PREDICTOR: self.predictor,
@@ -54,18 +88,18 @@ class AnswerLabel:
         return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
 
     def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
-        """The row of an answer with its interval."""
+        """Return the row of an answer with its interval."""
         ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
         return {**self.told(seconds, answer.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:
-    """Log of what was predicted over what was measured, [cases]."""
+    """Return log of what was predicted over what was measured, [cases]."""
     return np.log(column(cases, MEDIAN)) - np.log(column(cases, SECONDS))
 
 
 def log_q(cases: Sequence[Row]) -> Floats:
-    """Log of the q-error, [cases]."""
+    """Return log of the q-error, [cases]."""
     return np.abs(log_ratio(cases))
 
 
@@ -76,7 +110,7 @@ def covered(cases: Sequence[Row]) -> Floats:
 
 
 def log_width(cases: Sequence[Row]) -> Floats:
-    """Log of upper over lower end, [cases]."""
+    """Return log of upper over lower end, [cases]."""
     return np.log(column(cases, UPPER)) - np.log(column(cases, LOWER))
 
 
@@ -92,7 +126,7 @@ def interval_score(cases: Sequence[Row]) -> Floats:
 
 
 def q_row(cases: Sequence[Row]) -> Row:
-    """Median and 90th percentile of the q-error with bootstrap intervals over groups.
+    """Return median and 90th percentile of the q-error with bootstrap intervals over groups.
 
     Beside them the same with the same weight for each group.
     """
@@ -134,7 +168,7 @@ def tables(cases: Sequence[Row]) -> list[Row]:
 
 
 def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
-    """The cases by what they say under these names."""
+    """Return the cases by what they say under these names."""
     found: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
     for each in cases:
         found[tuple(each[name] for name in names)].append(each)
@@ -142,7 +176,7 @@ def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
 
 
 def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
-    """The rows whose columns have the wanted values."""
+    """Return the rows whose columns have the wanted values."""
     return [each for each in rows if all(each.get(name) == to for name, to in wanted.items())]
 
 
@@ -152,7 +186,7 @@ def column(cases: Sequence[Row], name: str) -> Floats:
 
 
 def labels(cases: Sequence[Row]) -> list[str]:
-    """The group of each case."""
+    """Return the group of each case."""
     return [str(each[GROUP]) for each in cases]
 
 
@@ -163,20 +197,89 @@ def ends(name: str, interval: Interval | None) -> dict[str, Value]:
 
 
 def exponentials(interval: Interval | None) -> Interval | None:
-    """The interval of a ratio, from that of its log."""
+    """Return the interval of a ratio, from that of its log."""
     return None if interval is None else (math.exp(interval[0]), math.exp(interval[1]))
 
 
 def least_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """A figure of a row that must be at least so; NaN where there is no such row."""
+    """Return a figure of a row that must be at least so; NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None), at_most=False)
 
 
 def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """A figure of a row that may be at most so; NaN where there is no such row."""
+    """Return a figure of a row that may be at most so; NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None))
 
 
 def worst_case_target(what: str, limit: float, change: PairedComparison) -> Target:
-    """The upper end of the bootstrap interval of a mean must be at most so."""
+    """Return the target that bounds the upper end of the bootstrap interval of a mean."""
     return Target(what, limit, change.interval[1] if change.interval else math.nan, paired=change)
+
+
+NOTHING = History((), (), np.zeros(0))
+"""Of a home that has just begun."""
+
+
+def shipped_start() -> PredictLog:
+    """Return the start that ships."""
+    return FetchedModels(Path()).starts()[PUBLIC]
+
+
+def with_start(
+    home: History, questions: Sequence[PlanOnCluster], start: PredictLog, *, seed: int = 0
+) -> list[Prediction]:
+    """Answers of a home that did not join: by the start and, if it has any, own executions."""
+    mix = fit_personalized_ensemble(
+        home, {PUBLIC: start}, public_learners(), seed=seed, confidence_level=LEVEL
+    )
+    return mix.predict(questions)
+
+
+def local_only(
+    home: History, questions: Sequence[PlanOnCluster], *, seed: int = 0
+) -> list[Prediction]:
+    """Answers by own executions alone, with the same code."""
+    return fit_personalized_ensemble(
+        home, {}, local_learners(), seed=seed, confidence_level=LEVEL
+    ).predict(questions)
+
+
+WIDTH, ROW_HEIGHT, MARGIN = 8.6, 0.24, 1.1
+PERCENT = 100
+
+
+def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
+    """Write it: a dot for what the product's intervals cover, a bar for its bootstrap interval.
+
+    None where no row says what is covered.
+    """
+    told = [each for each in rows if _is_told(each)]
+    if not told:
+        return None
+    with chart(WIDTH, MARGIN + ROW_HEIGHT * len(told), grid="x") as (figure, axes):
+        for height, row in enumerate(reversed(told)):
+            share = PERCENT * number(row["covered"])
+            if row.get("covered low") is not None:
+                low, high = (PERCENT * number(row[f"covered {end}"]) for end in ("low", "high"))
+                axes.plot([low, high], [height, height], color=FAINT, linewidth=1.2, zorder=2)
+            axes.plot([share], [height], "o", color=INK, markersize=4, zorder=3)
+        axes.axvline(PERCENT * LEVEL, color=FAINT, linestyle="--", linewidth=1, zorder=1)
+        axes.set_ylim(-1, len(told))
+        axes.set_yticks(range(len(told)), [_label(each) for each in reversed(told)])
+        axes.set_xlim(
+            left=min(50.0, *(PERCENT * number(each["covered"]) for each in told)), right=101
+        )
+        axes.set_xlabel("executions inside of 90 % intervals, %")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(svg(figure), encoding="utf-8")
+    return path
+
+
+def _is_told(row: Row) -> bool:
+    is_all = row.get("organization") in (None, "all")
+    return row.get(PREDICTOR) == OURS and is_all and row.get("covered") is not None
+
+
+def _label(row: Row) -> str:
+    information = row.get(INFORMATION)
+    return f"{row[SITUATION]}, {information}" if information else str(row[SITUATION])

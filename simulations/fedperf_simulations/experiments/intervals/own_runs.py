@@ -28,6 +28,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     figures,
     least_target,
@@ -35,7 +37,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.experiments.intervals.spark_logs import FOLDER
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -61,13 +62,13 @@ NOTES = (
 
 
 def files(data: Path | None) -> list[Path]:
-    """The logs and the measured set; raises `MissingDataError` without them."""
+    """Return the logs and the measured set; raises `MissingDataError` without them."""
     [folder] = public_files(data, str(FOLDER))
     return [*sorted(each for each in folder.rglob("*") if each.is_file()), *measured_files()]
 
 
 def logged(data: Path | None) -> list[Execution]:
-    """The executions of all logs that ended well, each once."""
+    """Return the executions of all logs that ended well, each once."""
     [folder] = public_files(data, str(FOLDER))
     found: dict[str, Execution] = {}
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
@@ -96,7 +97,7 @@ def measured_here() -> list[Execution]:
 
 
 def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Prediction]:
-    """What a home says of executions at the sizes that they ran with."""
+    """Return what a home says of executions at the sizes that they ran with."""
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(known)
         kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
@@ -109,7 +110,7 @@ def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Predict
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per execution and situation."""
+    """Return a row per execution and situation."""
     executions = logged(settings.data)
     rows = list(settings.cases("own-runs-alone", partial(_alone, executions)))
     rows += settings.cases("own-runs-whole", partial(_whole, executions))
@@ -165,7 +166,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """What was promised of runs alone, and of workloads that ran often."""
+    """Return what was promised of runs alone, and of workloads that ran often."""
     return [*_of_alone(rows), *_of_often(cases, rows)]
 
 

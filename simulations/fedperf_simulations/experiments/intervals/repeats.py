@@ -26,8 +26,8 @@ from fedperf_client.prediction.prediction import MEDIAN, Distribution, Floats, P
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
-from fedperf_simulations.data import c3o_scenarios, tokio
-from fedperf_simulations.data.c3o_slices import JobSlice, slices
+from fedperf_simulations.data import c3o, tokio
+from fedperf_simulations.data.c3o import JobSlice, slices
 from fedperf_simulations.data.datasets import CAMPAIGNS, COMPARISONS, measured_files
 from fedperf_simulations.experiments.intervals.figures import (
     LEVEL,
@@ -35,13 +35,14 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     cover_row,
     least_target,
     most_target,
     where,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -109,7 +110,7 @@ class RepeatedJob:
 
 
 def jobs_of(data: Path | None, of: str) -> list[RepeatedJob]:
-    """The jobs of a set that ran more often than once; errors as its reader."""
+    """Return the jobs of a set that ran more often than once; errors as its reader."""
     return [each for each in _READERS[of](data) if len(each.runs) > 1]
 
 
@@ -175,19 +176,19 @@ _READERS: Mapping[str, Callable[[Path | None], Iterator[RepeatedJob]]] = {
 
 
 def situation(of: str, runs: int, order: str, *, home: str) -> str:
-    """The situation, named by what is known and how it was drawn."""
+    """Return the situation, named by what is known and how it was drawn."""
     return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
 
 
 def all_cases(settings: Settings, sets: Sequence[str]) -> list[Row]:
-    """A row per set, number of runs, order, job that was drawn, home and predictor."""
+    """Return a row per set, number of runs, order, job that was drawn, home and predictor."""
     cell = partial(_cell, settings)
     found = computed(cell, sets, "sets of repeated jobs", jobs=settings.jobs)
     return [row for rows in found for row in rows]
 
 
 def _public_files(data: Path | None) -> list[Path]:
-    return [*c3o_scenarios.files(data), *tokio.data_files(data)]
+    return [*c3o.files(data), *tokio.data_files(data)]
 
 
 def _own_files(_: Path | None) -> list[Path]:
@@ -203,7 +204,7 @@ def _cell(settings: Settings, of: str) -> Cases:
 
 
 def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
-    """A row per number of runs, order, draw, home and predictor."""
+    """Yield a row per number of runs, order, draw, home and predictor."""
     rng = np.random.default_rng([seed, len(jobs)])
     groups: dict[str, list[RepeatedJob]] = defaultdict(list)
     for job in jobs:
@@ -225,7 +226,7 @@ def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> 
 def _drawn(
     job: RepeatedJob, runs: int, order: str, *, rng: np.random.Generator
 ) -> tuple[Floats, float]:
-    """Log seconds of so many runs, and of a further one."""
+    """Return log seconds of so many runs, and of a further one."""
     if order == LATER:
         first = int(rng.integers(len(job.runs) - runs))
         chosen = job.runs[first : first + runs + 1]
@@ -301,7 +302,7 @@ def _answers(
 
 
 def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) -> Prediction:
-    """What the product says of a configuration that ran so."""
+    """Return what the product says of a configuration that ran so."""
     each_of = [*others, job]
     runs = [*(each.runs for each in others), own]
     of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
@@ -315,7 +316,7 @@ def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) ->
 
 
 def _scatter(others: Sequence[RepeatedJob]) -> Scatter:
-    """How other jobs scatter, as far as the product counts it."""
+    """Return how other jobs scatter, as far as the product counts it."""
     squares = sum(float(((each.runs - each.runs.mean()) ** 2).sum()) for each in others)
     freedom = float(sum(len(each.runs) - 1 for each in others))
     share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
@@ -331,7 +332,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
-    """The targets in homes with other jobs and with nothing else, of both ways to answer."""
+    """Return the targets in homes with other jobs and with nothing else, of both ways to answer."""
     return [
         target
         for of in sets

@@ -23,13 +23,15 @@ from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
-from fedperf_simulations.data import c3o_scenarios
-from fedperf_simulations.data.c3o_slices import JobSlice, ScaleAndSize, slices
+from fedperf_simulations.data import c3o
+from fedperf_simulations.data.c3o import JobSlice, ScaleAndSize, slices
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
     OURS,
     PREDICTOR,
     SITUATION,
+    Cases,
+    EvaluationPart,
     by,
     column,
     ends,
@@ -39,7 +41,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -94,12 +95,12 @@ def _rows(features: Floats) -> EncodedQueries:
 
 
 def situation(known: int) -> str:
-    """The situation, named by what is known."""
+    """Return the situation, named by what is known."""
     return f"C3O, {known} known"
 
 
 def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
-    """The product's predictor that knows those configurations."""
+    """Return the product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[known]
     return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
 
@@ -112,7 +113,7 @@ def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> lis
 def slice_cells(
     settings: Settings, name: str, *, compute: Callable[[Settings, JobSlice], list[Row]]
 ) -> list[Row]:
-    """The rows of every slice, each slice a cell.
+    """Return the rows of every slice, each slice a cell.
 
     Args:
         settings: of the run.
@@ -139,7 +140,7 @@ def _cell(
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """A row per number of known configurations, draw and predictor."""
+    """Return a row per number of known configurations, draw and predictor."""
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
@@ -179,7 +180,7 @@ def _errors(name: str, said: Floats, truth: Floats) -> Row:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """A row per number of known configurations and predictor."""
+    """Return a row per number of known configurations and predictor."""
     rows: list[Row] = []
     for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
         errors, groups = column(chosen, MAPE), labels(chosen)
@@ -201,7 +202,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
-    """Log of our error over that of a rival, case by case, slices resampled."""
+    """Return log of our error over that of a rival, case by case, slices resampled."""
     ours, theirs = (where(cases, situation=of, predictor=name) for name in (OURS, rival))
     logs = (np.log(column(each, MAPE)) for each in (ours, theirs))
     return PairedComparison.by_groups(*logs, groups=labels(ours))
@@ -234,7 +235,7 @@ def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
 
 PART = EvaluationPart(
     "C3O, few configurations",
-    c3o_scenarios.files,
+    c3o.files,
     partial(slice_cells, name="scale-outs", compute=of_slice),
     rows_of,
     targets_of,

@@ -26,32 +26,31 @@ from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.data.datasets import public_files
-from fedperf_simulations.experiments.intervals.answers import (
-    NOTHING,
-    local_only,
-    shipped_start,
-    with_start,
-)
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
     LEVEL,
+    NOTHING,
     OURS,
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     ends,
     exponentials,
     figures,
     labels,
+    local_only,
     log_q,
     most_target,
+    shipped_start,
     tables,
     where,
+    with_start,
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -131,7 +130,7 @@ NOTES = (
 
 
 def files(data: Path | None) -> list[Path]:
-    """The logs.
+    """Return the logs.
 
     Raises:
         MissingDataError: there is no folder, or a log is not in it.
@@ -159,7 +158,7 @@ def queries(data: Path, group: str) -> list[Execution]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per query, predictor and information; with own runs also per draw."""
+    """Return a row per query, predictor and information; with own runs also per draw."""
     files(settings.data)
     data = settings.data or Path()
     nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
@@ -200,7 +199,7 @@ def _nothing_own(data: Path) -> list[Row]:
 def _of_product(
     groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
 ) -> Iterator[Row]:
-    """The start's answers and those of the analytic model, with both kinds of information."""
+    """Yield the start's answers and those of the analytic model, with both kinds of information."""
     start = shipped_start()
     for information in BOTH:
         questions = asked_with(plans, information)
@@ -220,7 +219,7 @@ def _of_product(
 def _fixed_and_regressed(
     plans: Sequence[PlanOnCluster], log_seconds: Floats, groups: Sequence[str]
 ) -> dict[str, Floats]:
-    """Log seconds by what anybody would try, [queries]."""
+    """Return log seconds by what anybody would try, [queries]."""
     rows = np.log1p([_all_rows(each.plan) for each in plans])
     read = np.log1p([_source_bytes(plan_with_estimated_cardinalities(each.plan)) for each in plans])
     return {
@@ -303,7 +302,7 @@ def _with_own_runs(cases: Cases) -> Iterator[Row]:
 
 
 def _against_local(cases: Cases, runs: Sequence[int], information: str) -> PairedComparison:
-    """Log of personalized over local-only q-errors, groups resampled."""
+    """Return log of personalized over local-only q-errors, groups resampled."""
     wanted = {_situation(own) for own in runs}
     chosen = [each for each in where(cases, information=information) if each[SITUATION] in wanted]
     ours, local = where(chosen, predictor=OURS), where(chosen, predictor=LOCAL)
@@ -311,7 +310,7 @@ def _against_local(cases: Cases, runs: Sequence[int], information: str) -> Paire
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """The targets without an own run, and with some."""
+    """Return the targets without an own run, and with some."""
     found: list[Target] = []
     for information, (median, upper) in MOST_Q.items():
         [row] = where(rows, situation=NOTHING_OWN, predictor=OURS, information=information)

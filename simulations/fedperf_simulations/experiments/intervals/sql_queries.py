@@ -25,29 +25,28 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
-from fedperf_simulations.corpus.sql.heldout_queries import judged_queries
+from fedperf_simulations.corpus.pretraining import EPOCHS
 from fedperf_simulations.corpus.sql.session_draws import JUDGED_ROWS
-from fedperf_simulations.corpus.starts.pretraining import EPOCHS
+from fedperf_simulations.corpus.sql.tables import judged_queries
 from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
-from fedperf_simulations.experiments.intervals.answers import (
-    NOTHING,
-    shipped_start,
-    with_start,
-)
 from fedperf_simulations.experiments.intervals.figures import (
+    NOTHING,
     OURS,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     labels,
     least_target,
     log_q,
     most_target,
+    shipped_start,
     tables,
     where,
+    with_start,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 
 QUICK_EPOCHS, QUICK_PLANS = 1, 200
@@ -103,7 +102,7 @@ class EvaluationRun:
 
 
 def judged_runs() -> list[EvaluationRun]:
-    """All that ended well; errors as `measured_executions`."""
+    """Return all that ended well; errors as `measured_executions`."""
     from pyarrow import parquet
 
     found = []
@@ -129,7 +128,7 @@ def lesson_without(measurements: Measurements, shapes: Collection[str]) -> Train
 
 
 def all_cases(settings: Settings) -> Cases:
-    """A row per run, predictor and information."""
+    """Return a row per run, predictor and information."""
     measured_files(JUDGED_SESSIONS)
     return settings.cases("judged-sql", partial(_cases, settings))
 
@@ -182,7 +181,7 @@ def _about(run: EvaluationRun) -> dict[str, str | int]:
 
 
 def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
-    """The file of the start, trained where it is missing."""
+    """Return the file of the start, trained where it is missing."""
     path = settings.models / "without-judged.safetensors"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.sql.session_records import session_of
+from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
     DUCKDB_SESSIONS,
@@ -31,17 +31,15 @@ from fedperf_simulations.data.datasets import (
     measured_executions,
     measured_files,
 )
-from fedperf_simulations.experiments.intervals.answers import (
-    NOTHING,
-    shipped_start,
-    with_start,
-)
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
+    NOTHING,
     OURS,
     PREDICTOR,
     SITUATION,
     AnswerLabel,
+    Cases,
+    EvaluationPart,
     by,
     ends,
     exponentials,
@@ -50,9 +48,10 @@ from fedperf_simulations.experiments.intervals.figures import (
     least_target,
     log_q,
     most_target,
+    shipped_start,
     where,
+    with_start,
 )
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
@@ -136,7 +135,7 @@ def _judged_on_spark() -> tuple[Execution, ...]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per home, draw, execution, predictor and information."""
+    """Return a row per home, draw, execution, predictor and information."""
     _files(settings.data)
     cells = computed(partial(_cell, settings), list(HOMES), "homes", jobs=settings.jobs)
     return [row for rows in cells for row in rows]
@@ -175,7 +174,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
 
 
 def situation(name: str) -> str:
-    """The situation: the contents of a home, and what it is asked about."""
+    """Return the situation: the contents of a home, and what it is asked about."""
     return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
 
 
@@ -230,7 +229,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
-    """The targets for each home, with the rows that a run counted."""
+    """Return the targets for each home, with the rows that a run counted."""
     found = []
     for name in HOMES:
         of = situation(name)

@@ -27,9 +27,15 @@ from fedperf_simulations.data.datasets import (
     measured_executions,
     measured_files,
 )
-from fedperf_simulations.experiments.intervals.answers import shipped_start, with_start
-from fedperf_simulations.experiments.intervals.figures import SITUATION, most_target, where
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
+from fedperf_simulations.experiments.intervals.figures import (
+    SITUATION,
+    Cases,
+    EvaluationPart,
+    most_target,
+    shipped_start,
+    where,
+    with_start,
+)
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
@@ -71,7 +77,7 @@ HOMES: Mapping[str, _Home] = {
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """A row per home, kind of work, draw, number of runs and question."""
+    """Return a row per home, kind of work, draw, number of runs and question."""
     tasks = list(product(HOMES, ADDED))
     cells = computed(partial(_cell, settings), tasks, "homes", jobs=settings.jobs)
     return [row for rows in cells for row in rows]
@@ -114,7 +120,7 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
 def _answers(
     executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
-    """Log medians, and logs of the log widths."""
+    """Return log medians, and logs of the log widths."""
     known = sorted(executions, key=lambda each: each.finished_at)
     found = with_start(History.from_executions(known), questions, shipped_start())
     widths = np.log([each.upper_seconds / each.lower_seconds for each in found])
@@ -175,7 +181,7 @@ def _repeated(
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """A row per home and kind of added work, over all numbers of runs, and one per kind."""
+    """Return a row per home and kind of added work, over all numbers of runs, and one per kind."""
     rows: list[Row] = []
     for home, kind in product((*HOMES, "all"), ADDED):
         chosen = where(cases, added=kind) if home == "all" else where(cases, added=kind, home=home)
@@ -197,7 +203,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
-    """The limits for each kind of work, over all homes."""
+    """Return the limits for each kind of work, over all homes."""
     found = []
     for kind in ADDED:
         situation = f"unrelated work of {kind}, a home of all"

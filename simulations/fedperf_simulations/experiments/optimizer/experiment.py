@@ -2,23 +2,35 @@
 
 Time is processor time on one thread, end to end (`measurement`), over the number of operators; it
 is wall time where nobody else computes. Two peers stand beside it: the published figure, and the
-published way to search, one question to the model after the other, in the same run. Regrets of the
-rules, and brute force beside the exact search: `pruning_regret`.
+published way to search, one question to the model after the other, in the same run.
+
+Regret is the cost of a rule's plan above that of the cheapest plan that any search found. Among the
+searches is a sweep that drops no state, whose first half shares nothing with that of the exact
+search.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.enumeration import BEAM_PLANS, SearchResult, beam, cheapest_plans
 from fedperf_engines.trials.profiler import THREAD_VARIABLES
+from fedperf_simulations.baselines.search import (
+    PruningRule,
+    exhaustive_search,
+    pruned_search,
+)
 from fedperf_simulations.experiments.optimizer.measurement import (
     BEAM,
     DELAYED_GREEDY,
@@ -27,15 +39,92 @@ from fedperf_simulations.experiments.optimizer.measurement import (
     ONE_BY_ONE,
     TimingTask,
     WayCost,
-)
-from fedperf_simulations.experiments.optimizer.pruning_regret import (
-    BEST,
-    equal_to_brute_force,
-    regrets,
+    knotty_costs,
+    random_costs,
+    random_workflow,
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+
+BEAMS, EVERY_STATE = (8, 32, BEAM_PLANS), 10**9
+
+ROUNDING = 1e-12
+"""Relative; sums of the same numbers in another order differ by less."""
+
+MOST_COMPARED_OPERATORS, BEST = 7, 12
+"""Of workflows for brute force, and how many plans are compared."""
+
+Search = Callable[[AdditiveCosts], SearchResult]
+
+SEARCHES: Mapping[str, Search] = {
+    "greedy": partial(pruned_search, rule=PruningRule.GREEDY),
+    "tail platform": partial(pruned_search, rule=PruningRule.TAIL),
+    "delayed greedy, last two": partial(pruned_search, rule=PruningRule.DELAYED_GREEDY),
+    "open frontier without start-ups": partial(pruned_search, rule=PruningRule.OPEN_FRONTIER),
+    FRONTIER: partial(cheapest_plans, count=1),
+    **{f"beam of {plans}": partial(beam, count=1, plans=plans) for plans in BEAMS},
+    "every state kept": partial(beam, count=1, plans=EVERY_STATE),
+}
+
+
+def regrets(
+    rng: np.random.Generator, operators: int, platforms: int, *, workflows: int
+) -> dict[str, dict[str, float]]:
+    """Figures by name of the search: how often optimal, regrets, candidates, milliseconds."""
+    names = list(SEARCHES)
+    seconds, candidates, took = (np.empty((workflows, len(names))) for _ in range(3))
+    for trial in range(workflows):
+        costs = random_costs(rng, random_workflow(rng, operators), platforms)
+        for place in rng.permutation(len(names)).tolist():
+            before = time.process_time()
+            found = SEARCHES[names[place]](costs)
+            took[trial, place] = time.process_time() - before
+            seconds[trial, place] = found.seconds[0]
+            candidates[trial, place] = found.candidates
+    lost = seconds / seconds.min(axis=1, keepdims=True) - 1
+    lost[lost < ROUNDING] = 0
+    return {
+        name: {
+            "median_ms": 1e3 * float(np.median(took[:, place])),
+            "best_ms": 1e3 * float(took[:, place].min()),
+            "optimal": float((lost[:, place] == 0).mean()),
+            "mean_regret": float(lost[:, place].mean()),
+            "max_regret": float(lost[:, place].max()),
+            "candidates": float(candidates[:, place].mean()),
+        }
+        for place, name in enumerate(names)
+    }
+
+
+def equal_to_brute_force(
+    rng: np.random.Generator, platforms: int, *, workflows: int, search: Search | None = None
+) -> int:
+    """Return the number of small workflows whose best plan and `BEST` least costs are right.
+
+    Args:
+        rng: draws them, of all sizes and with up to that many platforms.
+        platforms: most of them.
+        workflows: how many.
+        search: for `BEST` plans; the exact one by default.
+    """
+    asked = search or partial(cheapest_plans, count=BEST)
+    equal = 0
+    for _ in range(workflows):
+        drawn = random_workflow(rng, int(rng.integers(1, MOST_COMPARED_OPERATORS + 1)))
+        costs = knotty_costs(rng, drawn, int(rng.integers(1, platforms + 1)))
+        equal += _is_right(asked(costs), exhaustive_search(costs, BEST))
+    return equal
+
+
+def _is_right(found: SearchResult, every: SearchResult) -> bool:
+    plans = np.unique(found.plans, axis=0)
+    return len(plans) == len(found.plans) and _same(found.seconds, every.seconds)
+
+
+def _same(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    return one.shape == other.shape and bool(np.allclose(one, other, rtol=ROUNDING, atol=0))
+
 
 MOST_MS, MOST_WIDE_MS = 30.0, 300.0
 PUBLISHED_MS, PUBLISHED_OPERATORS = 3000.0, 25
@@ -86,7 +175,7 @@ class OptimizerBenchmark:
 
 
 def targets_of(rows: Sequence[Row]) -> list[Target]:
-    """The targets, from the rows alone."""
+    """Return the targets, from the rows alone."""
     choice = _exact(rows, CHOICE, _size(PUBLISHED_OPERATORS, PLATFORMS))
     wide = _exact(rows, CHOICE, _size(WIDE_OPERATORS, WIDE_PLATFORMS))
     search, compared = _exact(rows, SEARCH), _exact(rows, BRUTE_FORCE)
@@ -110,7 +199,7 @@ def targets_of(rows: Sequence[Row]) -> list[Target]:
 
 
 def optimization_time(times: Iterable[Row]) -> str:
-    """The chart of times over operators, those on `PLATFORMS`, with the published figure."""
+    """Return the chart of times over operators, those on `PLATFORMS`, with the published figure."""
     found: dict[Value, dict[int, float]] = {}
     for row in times:
         operators, _, platforms = str(row["size"]).partition(BY)
@@ -139,7 +228,7 @@ def _tasks(settings: Settings) -> list[TimingTask]:
 
 
 def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
-    """A row per way to choose."""
+    """Return a row per way to choose."""
     size = _size(task.operators, task.platforms)
     cell = settings.cell(
         f"choice-{task.operators}-{task.platforms}", lambda: _flat(_summed_up(_measured(task)))
@@ -219,7 +308,7 @@ def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
 
 
 def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
-    """What `_flat` was made of."""
+    """Return what `_flat` was made of."""
     found: dict[str, dict[str, Value]] = {}
     for key, value in flat.items():
         name, _, what = key.partition(": ")
@@ -228,7 +317,7 @@ def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
 
 
 def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
-    """The row of the exact search."""
+    """Return the row of the exact search."""
     asked = {"what": what, "method": FRONTIER} | ({"size": size} if size else {})
     return next(row for row in rows if asked.items() <= row.items())
 

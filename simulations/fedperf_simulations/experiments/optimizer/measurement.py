@@ -1,4 +1,4 @@
-"""The time to choose platforms, in a program of its own that is started with one thread.
+"""Measures the time to choose platforms, in a program of its own with one thread.
 
 Usage: python -m fedperf_simulations.experiments.optimizer.measurement TASK
 
@@ -8,6 +8,10 @@ seconds, plans scored].
 Choosing is all that a caller waits for: additive costs by the head that ships, the search,
 features, one batched answer of the public start. All ways take turns on each workflow, in random
 order.
+
+Workflows and additive costs are random. Operators read what was placed shortly before them, so that
+a workflow looks like a query: branches that join, some outputs that several read, several sources
+and sinks. Costs are log-normal. Everything follows from the generator that is passed in.
 """
 
 import sys
@@ -22,23 +26,111 @@ import orjson
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog, StudentT
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
-from fedperf_engines.optimizer.enumeration import Search, beam, cheapest_plans, choose
+from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.enumeration import (
+    Search,
+    beam,
+    cheapest_plans,
+    choose,
+    narrow_order,
+    width,
+)
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.model.pretrained import load_pretrained_model
-from fedperf_shared.workflow.graph import Workflow
-from fedperf_simulations.baselines.pruned_search import (
+from fedperf_shared.workflow.graph import Operator, Workflow
+from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
+from fedperf_simulations.baselines.search import (
     EXHAUSTIVE_LIMIT,
     PruningRule,
     exhaustive_search,
     pruned_search,
+    published_search,
 )
-from fedperf_simulations.baselines.published_search import published_search
-from fedperf_simulations.experiments.optimizer.random_workflows import (
-    PLATFORMS,
-    random_workflow,
-    random_workflow_of_width,
+
+PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN, Platform.SPARK)
+
+PARENTS = (0.15, 0.6, 0.25)
+"""How often an operator reads none, one and two others."""
+
+REACH = 6
+"""An operator reads one of the last so many."""
+
+KINDS: Sequence[tuple[OperatorKind, ...]] = (
+    (OperatorKind.TABLE_SOURCE, OperatorKind.FILE_SOURCE),
+    (OperatorKind.FILTER, OperatorKind.MAP, OperatorKind.AGGREGATE, OperatorKind.SORT),
+    (OperatorKind.JOIN, OperatorKind.UNION),
 )
+"""By number of parents."""
+
+LOG_ROWS = (3.0, 15.0)
+ROW_BYTES = (8, 200)
+
+TRANSFER_CENTER, STARTUP_CENTER = -0.5, 0.5
+"""Logs, beside 0 for an operator; the spread of all of them is 1."""
+
+
+WARM, WHOLE_NUMBERS, FORBIDDEN = 0.3, 1 / 3, 0.2
+"""Shares where costs are knotty: of platforms, of workflows, of operators on a platform."""
+
+
+def random_workflow(rng: np.random.Generator, operators: int) -> Workflow:
+    """Return a workflow of so many operators."""
+    placed: list[Operator] = []
+    for position in range(operators):
+        count = int(rng.choice(len(PARENTS), p=PARENTS))
+        near = np.arange(max(position - REACH, 0), position)
+        inputs = rng.choice(near, min(count, len(near)), replace=False).tolist()
+        kinds = KINDS[len(inputs)]
+        placed.append(
+            Operator(
+                kinds[int(rng.integers(len(kinds)))],
+                OperatorClass.RELATIONAL,
+                tuple(inputs),
+                float(np.exp(rng.uniform(*LOG_ROWS))),
+                float(rng.integers(*ROW_BYTES)),
+            )
+        )
+    return Workflow(tuple(placed))
+
+
+def random_workflow_of_width(
+    rng: np.random.Generator, operators: int, platforms: int, *, open_at_once: int
+) -> Workflow:
+    """Return one of which a search has exactly so many operators open at once, at the widest."""
+    while True:
+        drawn = random_workflow(rng, operators)
+        if width(drawn, narrow_order(drawn, platforms)) == open_at_once:
+            return drawn
+
+
+def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
+    """Log-normal seconds; every platform can run everything and costs something to start."""
+    operators, edges = len(of.operators), len(of.edges)
+    transfers = rng.lognormal(TRANSFER_CENTER, 1.0, (edges, platforms, platforms))
+    transfers[:, np.arange(platforms), np.arange(platforms)] = 0
+    return AdditiveCosts(
+        of,
+        PLATFORMS[:platforms],
+        rng.lognormal(size=(operators, platforms)),
+        transfers,
+        rng.lognormal(STARTUP_CENTER, 1.0, platforms),
+    )
+
+
+def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
+    """As `random_costs` with forbidden operators, warm platforms, and many plans that tie."""
+    drawn = random_costs(rng, of, platforms)
+    operators = len(of.operators)
+    seconds, transfers = drawn.operator_seconds, drawn.transfer_seconds
+    startups = drawn.startup_seconds * (rng.random(platforms) >= WARM)
+    if rng.random() < WHOLE_NUMBERS:
+        seconds, transfers, startups = np.ceil(seconds), np.floor(transfers), np.floor(startups)
+    forbidden = rng.random((operators, platforms)) < FORBIDDEN
+    forbidden[np.arange(operators), rng.integers(0, platforms, operators)] = False
+    seconds = np.where(forbidden, np.inf, seconds)
+    return AdditiveCosts(of, drawn.platforms, seconds, transfers, startups)
+
 
 ONE_BY_ONE = "one_by_one"
 """The published way, beside the names of `SEARCHES`."""
@@ -84,7 +176,7 @@ class TimingTask:
 
 
 def measure(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
-    """Every way's times, over all workflows and repeats, in one order for all."""
+    """Return every way's times, over all workflows and repeats, in one order for all."""
     rng = np.random.default_rng([task.seed, task.operators, task.platforms])
     ways = _ways(task, shipped_surrogate())
     taken: dict[str, list[WayCost]] = {name: [] for name in ways}

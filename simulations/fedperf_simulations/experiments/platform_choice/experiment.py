@@ -49,18 +49,16 @@ from fedperf_simulations.data.datasets import (
     is_measured,
     measured_files,
 )
-from fedperf_simulations.experiments.platform_choice.fold_models import (
-    FoldModels,
-    Folds,
-    answers,
-    baseline,
-)
-from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+from fedperf_simulations.experiments.platform_choice.models import (
     BEST_ALONE,
     BEST_ALONE_AGAIN,
     CHOICE,
     ROBUST,
+    FoldModels,
+    Folds,
     Rerun,
+    answers,
+    baseline,
     best_alone,
     beyond,
     chosen_plan,
@@ -73,8 +71,6 @@ from fedperf_simulations.experiments.platform_choice.mixed_choice import (
     rules_of_thumb,
     said_of,
 )
-from fedperf_simulations.experiments.platform_choice.size_charts import size_charts
-from fedperf_simulations.experiments.platform_choice.size_labels import label_rows
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
     INFORMATION,
@@ -84,8 +80,10 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     chosen_row,
     comparable,
     fastest_rows,
+    label_rows,
     one_platform_row,
     paired_rows,
+    size_charts,
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
@@ -176,12 +174,12 @@ def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
 
 @cache
 def _folds(seed: int) -> Folds:
-    """The folds, which each process reads once, as they are large to hand over."""
+    """Return the folds, which each process reads once, as they are large to hand over."""
     return Folds.of(Measurements.read(seed))
 
 
 def _said(settings: Settings) -> list[ModelAnswers]:
-    """What every model says of every case with either information, GGFN's first."""
+    """Return what every model says of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
@@ -242,7 +240,7 @@ def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterat
 
 
 def _mixed(settings: Settings, said: Sequence[ModelAnswers]) -> list[Row]:
-    """What each chooser's plans took when they ran again, a row per program."""
+    """Return what each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]

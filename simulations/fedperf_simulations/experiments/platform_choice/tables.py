@@ -1,24 +1,37 @@
-"""Tables of models' answers for measured cases: their errors, and the plans they would choose.
+"""Tables of models' predictions for measured cases: their errors, and the plans they would choose.
 
-A model's answer for a case is the log seconds of each of its plans, in their order.
+A model predicts the log seconds of each plan of a case, in their order.
+
+Labels between measured sizes follow each rule of `cold_start`, in the published setting: all
+workflows run on small inputs, few on medium and large ones. Of every plan of a series the rule gets
+the sizes in `TOLD` and labels the others.
+
+The charts are like figures 6 to 9 of the GGFN paper: run time per platform over input size, one
+per task of the paper: word count, PageRank, embeddings of words, credit analysis. Every
+line is a plan that really ran at every size; a ring marks what a model that has never seen
+the program chooses at that size.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.prediction.prediction import Floats
+from fedperf_engines.optimizer.enumeration import Assignment
+from fedperf_engines.workloads.families import Family
 from fedperf_memory.paired import PairedComparison, interval_by_groups
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cold_start import RULES, Floats, Rule
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS, workflow_with
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.cells import number
+from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
 
 ALL = "all"
@@ -56,7 +69,7 @@ class ModelAnswers:
 
     @classmethod
     def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
-        """The answers from a row per plan, those of a case in their order."""
+        """Return the answers from a row per plan, those of a case in their order."""
         found: dict[str, list[float]] = {}
         for row in rows:
             found.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
@@ -69,7 +82,7 @@ class ModelAnswers:
         return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
-        """The platform of the one-platform plan with the smallest answer."""
+        """Return the platform of the one-platform plan with the smallest answer."""
         single = [
             (said, plan[0])
             for said, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
@@ -167,7 +180,7 @@ def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
-    """The quality of the choice of one platform for everything."""
+    """Return the quality of the choice of one platform for everything."""
     chosen = [(case.on_one_platform(), choose(case)) for case in comparable(cases)]
     ratios = np.array([_ratio(seconds, platform) for seconds, platform in chosen])
     ended = ratios[ratios < math.inf]
@@ -231,13 +244,13 @@ def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, 
 
 
 def questions(case: Case, information: str) -> list[PlanOnCluster]:
-    """One per measured plan, in their order."""
+    """Return one per measured plan, in their order."""
     workflow = workflow_with(case.workflow, information)
     return PlanOnCluster.of(workflow, list(case.seconds), case.cluster)
 
 
 def comparable(cases: Sequence[Case]) -> list[Case]:
-    """The cases with run times on two platforms at least."""
+    """Return the cases with run times on two platforms at least."""
     return [
         case
         for case in cases
@@ -266,3 +279,95 @@ def _figures(said: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
         "q50": float(np.median(errors)),
         "q90": float(np.percentile(errors, 90)),
     }
+
+
+TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
+"""Many small sizes and one large: the degree-5 polynomial needs six."""
+
+
+def label_rows(series: Sequence[Case]) -> Iterator[Row]:
+    """Yield one row per rule."""
+    curves = list(_curves(series))
+    for name, rule in RULES.items():
+        errors, negative = _judged(rule, curves)
+        yield {
+            "part": "labels",
+            "rule": name,
+            "labels": len(errors),
+            "negative": negative,
+            "relative error": float(np.mean(errors)) if len(errors) else None,
+            "median relative error": float(np.median(errors)) if len(errors) else None,
+        }
+
+
+def _judged(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, int]:
+    errors: list[Floats] = []
+    negative = 0
+    for rows, seconds in curves:
+        told = np.isin(rows, TOLD)
+        labels = rule(rows[told], seconds[told], rows[~told])
+        negative += int(np.sum(~(labels > 0)))
+        errors.append(np.abs(labels / seconds[~told] - 1))
+    return np.concatenate(errors) if errors else np.empty(0), negative
+
+
+def _curves(series: Sequence[Case]) -> Iterator[tuple[Floats, Floats]]:
+    """Rows and seconds of every plan that ended well at all told sizes and at others."""
+    found: dict[tuple[str, Assignment], dict[int, float]] = defaultdict(dict)
+    for case in series:
+        for plan, seconds in case.seconds.items():
+            if seconds < math.inf:
+                found[case.workload, plan][case.rows] = seconds
+    for sizes in found.values():
+        if set(TOLD) < sizes.keys():
+            rows = np.array(sorted(sizes), dtype=np.float64)
+            yield rows, np.array([sizes[int(each)] for each in rows])
+
+
+TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
+RING = "our choice"
+
+
+def size_charts(series: Sequence[Case], said: ModelAnswers, out: Path) -> list[Path]:
+    """Write an SVG per task whose series is there; the first program of each."""
+    paths: list[Path] = []
+    for family in TASKS:
+        of_family = [case for case in series if case.family is family]
+        if of_family:
+            first = [case for case in of_family if case.workload == of_family[0].workload]
+            path = out / f"sizes_{family.value}.svg"
+            path.write_text(_chart(sorted(first, key=lambda case: case.rows), said))
+            paths.append(path)
+    return paths
+
+
+def plan_name(plan: Assignment) -> str:
+    """Return the platforms of a plan, the most frequent first."""
+    return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
+
+
+def _chart(cases: Sequence[Case], said: ModelAnswers) -> str:
+    measured: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for case in cases:
+        for plan, seconds in case.seconds.items():
+            if seconds < math.inf:
+                measured[plan_name(plan)].append((case.rows, seconds))
+    lines = [
+        Line(name, [rows for rows, _ in points], [seconds for _, seconds in points])
+        for name, points in measured.items()
+    ]
+    chosen = [(float(case.rows), _chosen_seconds(case, said)) for case in cases]
+    rings = [(rows, seconds) for rows, seconds in chosen if seconds < math.inf]
+    return lines_chart(
+        lines,
+        f"{cases[0].family.value.replace('_', ' ')}: rows of the largest source",
+        "measured seconds",
+        is_log=True,
+        is_log_across=True,
+        rings=(RING, rings),
+    )
+
+
+def _chosen_seconds(case: Case, said: ModelAnswers) -> float:
+    plans = list(case.seconds)
+    return case.seconds[plans[int(np.argmin(said.log_seconds[case.name]))]]

@@ -36,7 +36,7 @@ class StoreBenchmark:
     claim = "an answer after 1,000 new executions takes 5 CPU seconds at 100,000, 20 at 1,000,000"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """A row per size."""
+        """Return a row per size."""
         sizes, new = (QUICK_SIZES, QUICK_NEW) if settings.quick else (SIZES, NEW)
         rows = [
             settings.cell(f"home-{size}", partial(_measured, size, new, settings.seed))
@@ -56,7 +56,7 @@ def _measured(size: int, new: int, seed: int) -> Row:
 
 
 def _targets(row: Row) -> list[Target]:
-    """What was promised of a home of that size."""
+    """Return what was promised of a home of that size."""
     size = int(str(row["executions"]))
 
     def value(name: str) -> float:

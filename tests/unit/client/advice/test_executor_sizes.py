@@ -21,7 +21,7 @@ from fedperf_client.advice.spark_application import (
     SparkApplication,
     newest_of_each,
 )
-from fedperf_client.commands.advise_logs import advice_lines, size_rows
+from fedperf_client.commands.advise_logs import advice_facts, size_rows
 from fedperf_client.diagnosis.job_facts import JobFacts
 from fedperf_client.formatting.facts import texts_of
 from fedperf_client.prediction.prediction import (
@@ -98,6 +98,11 @@ ROOTS = by(lambda asked: 50.0 * (32 / asked.cluster.cores) ** 0.5)
 
 def core_seconds(cluster: ClusterConfig, seconds: float) -> float:
     return cluster.cores * seconds
+
+
+def shown(advice: ExecutorAdvice) -> dict[str | None, str]:
+    facts = texts_of(advice_facts(advice, None))
+    return {heading: str(text) for heading, text in facts.items()}
 
 
 def advised(application: SparkApplication | None = None, **asked: object) -> ExecutorAdvice:
@@ -185,11 +190,11 @@ def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
 def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
     found = advised(deadline_seconds=12.0)
     assert (found.best, found.meets_deadline) == (found.current, False)
-    told = "\n".join(advice_lines(found, None))
-    assert "  recommended: keep 4 executors of 8 cores, " in told
-    assert "no compared size meets it; keep the size" in told
+    texts = shown(found)
+    assert texts["recommended"].startswith("keep 4 executors of 8 cores: ")
+    assert texts["meets the deadline"] == "no compared size does"
     beside = advised(deadline_seconds=9.0)
-    assert "the time outside of queries alone is longer" in "\n".join(advice_lines(beside, None))
+    assert "outside of queries alone is longer" in shown(beside)["meets the deadline"]
 
 
 def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
@@ -260,13 +265,12 @@ def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named
     assert (found.best, found.best.executors) == (found.current, 4)
     assert found.rival is not None
     assert found.rival.executors == 8
-    keep, why = list(advice_lines(found, None))[1:3]
-    assert keep.startswith("  recommended: keep 4 executors of 8 cores, ")
-    assert why.startswith("  8 executors of 8 cores would be cheaper by the median (")
-    assert why.endswith(": the difference is not distinguishable")
+    texts = shown(found)
+    assert texts["recommended"].startswith("keep 4 executors of 8 cores: ")
+    assert texts["not distinguishable"].startswith("8 executors of 8 cores: ")
+    assert "cheaper with a probability of only" in texts["not distinguishable"]
     quicker = executor_advice(ran(), a_little, lambda _, seconds: 1.0)
-    [why] = [each for each in advice_lines(quicker, None) if "by the median" in each]
-    assert "8 executors of 8 cores would be faster" in why
+    assert "faster with a probability of only" in shown(quicker)["not distinguishable"]
     told = executor_advice(ran(), HALVES, lambda _, seconds: seconds)
     assert (told.best.executors, told.rival) == (8, None)
 
@@ -297,7 +301,6 @@ def test_on_databricks_the_number_of_workers_is_no_option_of_spark() -> None:
     databricks = {**CLUSTER, "spark.databricks.clusterUsageTags.cloudProvider": "Azure"}
     found = advised(ran(settings=databricks))
     assert found.conf == ()
-    assert "set its number of workers" in "\n".join(advice_lines(found, None))
 
 
 def test_memory_is_told_as_it_was_set_and_not_rounded() -> None:
@@ -316,8 +319,8 @@ def test_memory_that_no_log_tells_is_set_only_where_it_was_asked_for() -> None:
 def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_advised() -> None:
     wide, narrow = (advised(ran(low_parallelism_seconds=each)) for each in (0.0, 40.0))
     assert narrow.best.cluster.cores > TODAY.cores
-    assert "no more tasks than cores" not in "\n".join(advice_lines(wide, None))
-    assert "40 s were stages with no more tasks than" in "\n".join(advice_lines(narrow, None))
+    assert "stages with idle cores" not in shown(wide)
+    assert shown(narrow)["stages with idle cores"].startswith("40 s, which more cores shorten")
 
 
 def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
@@ -439,10 +442,10 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
         each.cluster.cores * sum(one.wall_seconds for one in group)
         for each, group in ((runs[0], runs[:2]), (small, [small]))
     ]
-    first, *_ = advice_lines(advised(found[0]), None)
-    assert first.endswith("; the last of 2 runs")
-    first, *_ = advice_lines(advised(found[1]), None)
-    assert "runs" not in first
+    assert [texts_of(advice_facts(advised(each), None))["runs in the logs"] for each in found] == [
+        2,
+        1,
+    ]
 
 
 def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> None:

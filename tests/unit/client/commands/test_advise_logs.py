@@ -39,8 +39,9 @@ def logs(tmp_path: Path) -> Path:
 def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs, "--deadline", "9d")
     assert ended.code == 0, ended.err
-    assert "1 query, 11 s on 3 executors of 4 cores" in ended.out
-    assert "deadline 9.0 d: met with a probability of" in ended.out
+    assert "queries: 1\nrun time: 11 s\n" in ended.out
+    assert "current: 3 executors of 4 cores: " in ended.out
+    assert "deadline: 9.0 d\nmeets the deadline: yes, with a probability of" in ended.out
     assert "  --conf spark.executor.cores=4\n  --conf spark.executor.memory=4g" in ended.out
     assert len(fedperf(home, "runs", "--json").rows()) == 1
 
@@ -50,13 +51,13 @@ def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Pat
     name = json.loads(next(line for line in log.splitlines() if '"App Name"' in line))["App Name"]
     (logs / "app-2").write_text(log)
     once = fedperf(home, "advise", logs).out
-    assert "on 3 executors of 4 cores; the last of 2 runs\n" in once
+    assert "runs in the logs: 2\n" in once
     assert " applications, most core-hours" not in once
     (logs / "app-3").write_text(log.replace(name, "payroll"))
     lines = fedperf(home, "advise", logs).out.splitlines()
     assert lines[0].startswith("2 of 2 applications, most core-hours in queries first")
-    assert lines[1].endswith("; the last of 2 runs")
-    assert next(each for each in lines if each.startswith("payroll")).endswith("of 4 cores")
+    assert lines[2] == "runs in the logs: 2"
+    assert any(each.startswith("application: payroll") for each in lines)
     found = fedperf(home, "advise", logs, "--json", "--top", "1").json()
     assert isinstance(found, dict)
     [first] = found["applications"]

@@ -71,8 +71,7 @@ AROUND = Environment(
     requirements=lambda: ["flwr<1.43,>=1.41", "torch", "duckdb>=2", "ruff; extra == 'dev'"],
     python=lambda: ">=3.11",
     version=version,
-    extras=lambda: ["engines", "join"],
-    missing_packages={"engines": [], "join": ["flwr", "grpcio"]}.__getitem__,
+    missing_packages=lambda: {"engines": [], "join": ["flwr", "grpcio"]},
     status=answering(NOW),
     kinds=lambda: {"history": None},
 )

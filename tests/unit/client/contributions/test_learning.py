@@ -59,5 +59,5 @@ def test_epochs_of_a_workload_count_the_same_however_many_executions_they_have()
     executions = [make_execution(n, workload="one") for n in range(7)]
     starts = [executions[4].finished_at, executions[6].finished_at + timedelta(days=400)]
     labelled = label_executions(executions, starts)
-    assert [each.epoch for each in labelled] == [0, 0, 0, 0, 1, 1, 1]
+    assert [each.regime for each in labelled] == [0, 0, 0, 0, 1, 1, 1]
     np.testing.assert_allclose(regime_shares(labelled), [1 / 8] * 4 + [1 / 6] * 3)

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from fedperf_client.contributions.local_sums import (
@@ -16,9 +15,7 @@ from fedperf_client.contributions.local_sums import (
 )
 from fedperf_client.contributions.mechanisms import GRID_EXPONENT
 from fedperf_shared.execution import Measurement
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.architecture import Weights, standardise, weights_of
 from fedperf_shared.model.linearization import (
     anchor_gradients,
     combine_gradients,
@@ -32,7 +29,13 @@ from fedperf_shared.releases.linear_queries import (
 )
 from fedperf_shared.workflow.features import featurize
 from tests.fakes.crafted_models import MODELS
-from tests.fakes.tangents import few_anchors, make_tangent_question, tangent_at
+from tests.fakes.tangents import (
+    few_anchors,
+    make_tangent_question,
+    standardised_outputs,
+    tangent_at,
+    to_weights,
+)
 from tests.integration.organizations.worlds import make_executions
 from tests.unit.client.executions import chain_plan, make_execution
 from tests.unit.client.public import seeded_checkpoint
@@ -43,8 +46,8 @@ GRAPHS = [featurize(each.plan, each.cluster) for each in ANCHORS]
 
 
 @pytest.fixture(scope="module")
-def model() -> GGFN:
-    return model_from_arrays(seeded_checkpoint().arrays)
+def model() -> Weights:
+    return weights_of(seeded_checkpoint().arrays)
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +56,19 @@ def labelled() -> list[LabelledGraph]:
 
 
 def summed(
-    model: GGFN, labelled: Sequence[LabelledGraph], question: LinearizedQuery | None = None
+    model: Weights, labelled: Sequence[LabelledGraph], question: LinearizedQuery | None = None
 ) -> NDArray[np.int64]:
     return linearized_sum(model, labelled, question or make_tangent_question(), ANCHORS)
 
 
 def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tangent(
-    model: GGFN, labelled: list[LabelledGraph]
+    model: Weights, labelled: list[LabelledGraph]
 ) -> None:
     """As `tangent_at` and `predict` have them, for one execution per workload."""
     tangent = tangent_at(model, GRAPHS)
     features = tangent.features(model, [each.graph for each in labelled])
-    measured = standardise(torch.tensor([each.log_seconds for each in labelled]))
-    predicted = standardise(torch.from_numpy(predict(model, [each.graph for each in labelled])))
-    residuals = (measured - predicted).double().numpy()
+    measured = standardise(np.array([each.log_seconds for each in labelled]))
+    residuals = measured - standardised_outputs(model, [each.graph for each in labelled])
     expected = unit_feature_design(features, 0.3).directions @ np.clip(residuals, -0.3, 0.3)
     question = make_tangent_question(clip=0.3)
     coefficients = np.zeros_like(question.coefficients)
@@ -94,14 +96,14 @@ def test_every_workload_adds_the_same_whoever_else_there_is(
     name: str, copies: int, labelled: list[LabelledGraph]
 ) -> None:
     """To the last grid step: also beyond the plans whose gradients are in memory at once, 64."""
-    model, few = MODELS[name](), labelled[:3]
+    model, few = to_weights(MODELS[name]()), labelled[:3]
     many = [replace(each, workload=f"{each.workload} {n}") for n in range(copies) for each in few]
     together = summed(model, few)
     np.testing.assert_array_equal(summed(model, many[::-1]), copies * together)
     np.testing.assert_array_equal(sum(summed(model, [each]) for each in few), together)
 
 
-def test_a_workload_counts_once_however_often_it_ran(model: GGFN) -> None:
+def test_a_workload_counts_once_however_often_it_ran(model: Weights) -> None:
     extreme = Measurement(1e6, 0.0, 1, 0, 0)
     many = [replace(make_execution(n, workload="one"), measurement=extreme) for n in range(20)]
     many.append(make_execution(30, workload="one", plan=chain_plan(7)))
@@ -109,13 +111,13 @@ def test_a_workload_counts_once_however_often_it_ran(model: GGFN) -> None:
     assert 0 < np.linalg.norm(total / ONE) <= 1.0
 
 
-def test_nothing_ran_gives_zeros_of_the_same_size(model: GGFN) -> None:
+def test_nothing_ran_gives_zeros_of_the_same_size(model: Weights) -> None:
     assert summed(model, []).tolist() == [0] * DIRECTIONS
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e7])
 def test_hostile_directions_let_no_workload_send_more(
-    model: GGFN, labelled: list[LabelledGraph], scale: float
+    model: Weights, labelled: list[LabelledGraph], scale: float
 ) -> None:
     for each in labelled[:2]:
         sent = summed(model, [each], make_tangent_question(scale=scale))
@@ -124,13 +126,13 @@ def test_hostile_directions_let_no_workload_send_more(
 
 
 def test_a_model_that_overflows_sends_zeros(labelled: list[LabelledGraph]) -> None:
-    arrays = {name: array * 1e25 for name, array in seeded_checkpoint().arrays.items()}
-    total = summed(model_from_arrays(arrays), labelled)
+    arrays = [array * np.float32(1e25) for array in seeded_checkpoint().arrays.values()]
+    total = summed(arrays, labelled)
     assert np.linalg.norm(total / ONE) <= len(labelled)
 
 
 def test_a_plan_that_spoils_its_features_spoils_nobody_elses(
-    model: GGFN, labelled: list[LabelledGraph]
+    model: Weights, labelled: list[LabelledGraph]
 ) -> None:
     broken = replace(labelled[0].graph)
     object.__setattr__(broken, "operators", np.full_like(broken.operators, np.inf))

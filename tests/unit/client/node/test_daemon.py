@@ -201,7 +201,7 @@ class Scene:
         self.ledger = PrivacyLedger.create(path, PrivacyBudget(5.0, 1e-5), self.schedule)
         self.restart()
 
-    def restart(self, troubles: FailureTracker | None = None) -> None:
+    def restart(self, failures: FailureTracker | None = None) -> None:
         noise = SeededNoise()
         self.participant = Participant(
             self.home,
@@ -214,7 +214,7 @@ class Scene:
             training=in_this_process,
             start=self.start,
             anchors=few_anchors(),
-            failures=troubles or FailureTracker(timer=self.seconds),
+            failures=failures or FailureTracker(timer=self.seconds),
         )
 
     def seconds(self) -> float:

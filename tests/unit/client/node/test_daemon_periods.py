@@ -26,7 +26,7 @@ class Follower:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         scene.now = TABLE.period.end
-        self.troubles = FailureTracker(timer=scene.seconds)
+        self.failures = FailureTracker(timer=scene.seconds)
 
     def look(self) -> tuple[PrivacyLedger | None, list[str]]:
         """The next ledger, and what the log said."""
@@ -37,7 +37,7 @@ class Follower:
                 scene.home,
                 scene.exchange,
                 now=scene.now,
-                failures=self.troubles,
+                failures=self.failures,
             )
         said = [each for each in logs if each.get("what") == "the next period"]
         return found, [f"{each['event']}: {each.get('reason')}" for each in said]

@@ -13,13 +13,12 @@ from fedperf_client.contributions.mechanisms import noisy
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.updates import RequestRefusedError
-from fedperf_client.release.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, to_events
 from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import ReleaseMode
-from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
-from fedperf_shared.model.checkpoint import model_from_arrays
+from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, weights_of
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.release import (
@@ -80,7 +79,7 @@ def test_an_answer_is_the_sum_with_the_noise_of_the_slot_and_leaves_at_its_time(
     assert scene.now == START + 6 * HOUR
     with ExecutionStore.open(scene.home.store) as store:
         own = label_executions(store.executions())
-    model = model_from_arrays(seeded_checkpoint().arrays)
+    model = weights_of(seeded_checkpoint().arrays)
     total = linearized_sum(model, own, QUESTION, few_anchors())
     assert total.any()
     expected = noisy(total, SeededNoise(), Slot(UPDATE, PARAMETERS), version=1)
@@ -176,7 +175,7 @@ def test_a_slot_of_dp_sgd_is_charged_and_withheld_for_good(old: Scene) -> None:
     (entry,) = old.ledger.entries()
     assert (entry.key, entry.state) == (UPDATE, ReleaseState.RESERVED)
     assert old.ledger.stored(UPDATE) is None
-    assert old.ledger.spent(old.now) == epsilon(events_of(OLD.slots), old.ledger.budget.delta)
+    assert old.ledger.spent(old.now) == epsilon(to_events(OLD.slots), old.ledger.budget.delta)
     decision = Decisions(old.ledger).latest().get(UPDATE)
     assert decision is not None
     assert (decision.outcome, decision.settled) == (Outcome.WITHHELD, True)

@@ -92,8 +92,8 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
         return in_this_process(task, seconds=seconds)
 
     seconds = [0.0]
-    troubles = FailureTracker(timer=lambda: seconds[0])
-    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, failures=troubles)
+    failures = FailureTracker(timer=lambda: seconds[0])
+    watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once, failures=failures)
     paths = (jobs(tmp_path / "a.parquet", 1),)
     watching.look(paths)
     assert "its process was lost" in capsys.readouterr().out

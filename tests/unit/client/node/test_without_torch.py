@@ -37,7 +37,6 @@ from fedperf_shared.releases.period import Period, SlotTimes, ReleaseCalendar
 from fedperf_shared.releases.release import (
     ReleaseKind, ReportParameters, Schedule, SizeClass, Slot, SlotKey)
 from fedperf_shared.wire.codec import decode_release
-from tests.fakes.computing import in_this_process
 from tests.unit.client.executions import START, make_execution
 
 hour = timedelta(hours=1)
@@ -52,7 +51,7 @@ with ExecutionStore.open(home.store) as store:
 asked = []
 
 def compute(task, *, seconds=None):
-    asked.append(in_this_process(task, seconds=seconds))
+    asked.append(task())
     return asked[-1]
 
 ledger = PrivacyLedger.create(home.ledger(START), PrivacyBudget(2.0, 1e-6), schedule)

@@ -18,7 +18,7 @@ from fedperf_engines.optimizer.enumeration import (
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
-from fedperf_simulations.baselines.pruned_search import exhaustive_search
+from fedperf_simulations.baselines.search import exhaustive_search
 from tests.unit.client.optimizer.additive_worlds import (
     PLATFORMS,
     brute_force,

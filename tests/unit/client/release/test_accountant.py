@@ -15,8 +15,8 @@ from fedperf_client.release.accountant import (
     PrivacyBudget,
     calibrate,
     epsilon,
-    event_of,
     replace_one_epsilon,
+    to_event,
 )
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import plan_schedule
@@ -58,14 +58,14 @@ def test_a_delta_that_promises_nothing_is_refused(bad: float) -> None:
     with pytest.raises(ConfigurationError, match="delta must be above 0 and below 1"):
         PrivacyBudget(1.0, bad)
     with pytest.raises(ConfigurationError, match="delta must be above 0 and below 1"):
-        epsilon([event_of(report(10))], bad)
+        epsilon([to_event(report(10))], bad)
 
 
 @pytest.mark.parametrize(("sigma", "count"), [(3.73, 1), (14.0, 13), (0.8, 2)])
 def test_reports_cost_what_the_exact_gaussian_curve_says_and_never_less(
     sigma: float, count: int
 ) -> None:
-    events = [event_of(report(sigma))] * count
+    events = [to_event(report(sigma))] * count
     exact = exact_gaussian_epsilon(sigma / math.sqrt(count), 1.0, DELTA)
     assert exact - 1e-6 <= epsilon(events, DELTA) <= exact + 1e-3 * max(1, exact)
     replaced = exact_gaussian_epsilon(sigma / math.sqrt(count), 2.0, DELTA)
@@ -74,7 +74,7 @@ def test_reports_cost_what_the_exact_gaussian_curve_says_and_never_less(
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_every_step_of_an_update_counts_as_the_exact_gaussian_curve_says(steps: int) -> None:
-    event = event_of(update(10.0, q=1.0, steps=steps))  # all are drawn: no sampling
+    event = to_event(update(10.0, q=1.0, steps=steps))  # all are drawn: no sampling
     exact = exact_gaussian_epsilon(10.0 / math.sqrt(steps), 1.0, DELTA)
     assert exact - 1e-6 <= epsilon([event], DELTA) <= exact + 1e-3 * max(1, exact)
 
@@ -84,13 +84,13 @@ def test_nothing_released_costs_nothing() -> None:
 
 
 def test_order_does_not_matter_and_every_slot_adds() -> None:
-    a, b = event_of(report(8)), event_of(update(1.5))
+    a, b = to_event(report(8)), to_event(update(1.5))
     assert epsilon([a, b, a], DELTA) == epsilon([a, a, b], DELTA)
     assert epsilon([a], DELTA) < epsilon([a, a], DELTA) < epsilon([a, a, b], DELTA)
 
 
 def test_replacing_a_workload_costs_more_than_adding_one() -> None:
-    events = [event_of(update(2.0)), event_of(report(8))]
+    events = [to_event(update(2.0)), to_event(report(8))]
     assert replace_one_epsilon(events, DELTA) > 1.5 * epsilon(events, DELTA)
 
 
@@ -102,10 +102,10 @@ def test_calibrated_noise_meets_the_budget_and_hardly_any_less_noise_does(
     target: float, beside_noise: float
 ) -> None:
     budget = PrivacyBudget(target, DELTA)
-    beside = [event_of(report(beside_noise))] * 3
+    beside = [to_event(report(beside_noise))] * 3
 
     def events(noise_multiplier: float) -> list[object]:
-        return [*beside, *[event_of(update(noise_multiplier))] * 4]
+        return [*beside, *[to_event(update(noise_multiplier))] * 4]
 
     noise_multiplier = calibrate(events, budget)
     assert epsilon(events(noise_multiplier), DELTA) <= target
@@ -114,9 +114,9 @@ def test_calibrated_noise_meets_the_budget_and_hardly_any_less_noise_does(
 
 @pytest.mark.slow
 def test_a_budget_overspent_by_fixed_slots_cannot_be_met() -> None:
-    fixed = event_of(report(1.0))
+    fixed = to_event(report(1.0))
     with pytest.raises(ConfigurationError, match="overspends the budget"):
-        calibrate(lambda noise: [fixed, event_of(report(noise))], PrivacyBudget(1.0, DELTA))
+        calibrate(lambda noise: [fixed, to_event(report(noise))], PrivacyBudget(1.0, DELTA))
 
 
 SCHEDULES = {
@@ -147,7 +147,7 @@ def test_epsilon_is_within_0_03_of_the_accountant_of_opacus(name: str) -> None:
     accountant = PRVAccountant()
     accountant.history = list(parts)
     expected = accountant.get_epsilon(delta)
-    events = [event_of(update(noise, q=q, steps=steps)) for noise, q, steps in parts]
+    events = [to_event(update(noise, q=q, steps=steps)) for noise, q, steps in parts]
     found = epsilon(events, delta)
     print(f"{name}: PLD {found:.4f}, PRV {expected:.4f}")
     assert found == pytest.approx(expected, abs=0.03)
@@ -177,7 +177,7 @@ def test_a_part_of_a_schedule_in_any_order_never_costs_more_than_the_whole(
     noises: list[float], order: random.Random
 ) -> None:
     """What lets the ledger hold the whole schedule to the budget, once."""
-    events = [event_of(report(noise)) for noise in noises]
+    events = [to_event(report(noise)) for noise in noises]
     part = [event for event in events if order.random() < 0.5]
     order.shuffle(part)
     assert epsilon(part, DELTA) <= epsilon(events, DELTA)

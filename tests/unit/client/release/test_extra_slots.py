@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.accountant import epsilon, event_of, events_of
-from fedperf_client.release.history import spending_of
+from fedperf_client.release.accountant import epsilon, to_event, to_events
+from fedperf_client.release.history import read_spending
 from fedperf_client.release.ledger import ExtraSlotsSpentError, PrivacyLedger
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.preview import next_slots
@@ -47,7 +47,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
     planned = plan_schedule(LARGE, calendar(extra=2, extra_windows=2))
     schedule = planned.schedule
     assert len(schedule.at_most()) == len(schedule.slots) - 2 * 6 + 2 * 2
-    assert planned.epsilon == epsilon(events_of(schedule.at_most()), LARGE.delta)
+    assert planned.epsilon == epsilon(to_events(schedule.at_most()), LARGE.delta)
     assert 0.99 * LARGE.epsilon < planned.epsilon <= LARGE.epsilon
     ledger = PrivacyLedger.create(tmp_path / "a.sqlite", planned.budget, schedule)
     for slot in schedule.slots:
@@ -55,7 +55,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
             ledger.reserve(slot.key, open_at(slot.key.window))
     end = schedule.calendar.period.end
     assert ledger.spent(end) == planned.epsilon
-    spending = spending_of([ledger.path], at=end)
+    spending = read_spending([ledger.path], at=end)
     assert [(each.slots, each.made) for each in spending] == [(len(schedule.at_most()),) * 2] * 2
 
 
@@ -63,7 +63,7 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
 def test_one_extra_slot_more_would_cost_more_than_the_budget() -> None:
     schedule = plan_schedule(LARGE, calendar(extra=1, extra_windows=1)).schedule
     more = next(slot for slot in schedule.slots if schedule.is_extra(slot.key))
-    events = [*events_of(schedule.at_most()), event_of(more.parameters)]
+    events = [*to_events(schedule.at_most()), to_event(more.parameters)]
     assert epsilon(events, LARGE.delta) > LARGE.epsilon
 
 

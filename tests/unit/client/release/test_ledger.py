@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger import (
     BudgetExceededError,
     LedgerDisagreesError,
@@ -111,7 +111,7 @@ def test_a_schedule_that_overspends_never_gets_a_ledger(tmp_path: Path) -> None:
 def test_a_budget_that_the_schedule_overspends_is_refused_at_the_first_charge(
     ledger: PrivacyLedger,
 ) -> None:
-    total = epsilon(events_of(ledger.schedule.slots), BUDGET.delta)
+    total = epsilon(to_events(ledger.schedule.slots), BUDGET.delta)
     tight = PrivacyLedger(ledger.path, PrivacyBudget(0.99 * total, BUDGET.delta), ledger.schedule)
     counter_path(ledger.path).unlink()
     with pytest.raises(BudgetExceededError) as refused:
@@ -126,9 +126,9 @@ def test_epsilon_shown_is_epsilon_recomputed_from_the_schedule(ledger: PrivacyLe
         ledger.reserve(report_key(window), open_at(window))
         ledger.reserve(update_key(window), open_at(window))
     done = [slot for slot in ledger.schedule.slots if slot.key.window < 3]
-    assert ledger.spent(END) == epsilon(events_of(done), BUDGET.delta)
+    assert ledger.spent(END) == epsilon(to_events(done), BUDGET.delta)
     first = [slot for slot in done if slot.key.window == 0]
-    assert ledger.spent(open_at(0)) == epsilon(events_of(first), BUDGET.delta)
+    assert ledger.spent(open_at(0)) == epsilon(to_events(first), BUDGET.delta)
 
 
 def test_bytes_are_stored_once_and_only_for_a_reserved_slot(ledger: PrivacyLedger) -> None:

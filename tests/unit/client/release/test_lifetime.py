@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.release import ledger as ledger_module
-from fedperf_client.release.accountant import PrivacyBudget, epsilon, events_of
-from fedperf_client.release.history import spending_of
+from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
+from fedperf_client.release.history import read_spending
 from fedperf_client.release.ledger import PrivacyLedger, reconcile_lifetime
 from fedperf_client.release.ledger_files import counter_path
 from fedperf_client.release.lifetime import (
@@ -51,7 +51,7 @@ def record(directory: Path) -> LifetimeRecord:
 
 
 def cost(*schedules: Schedule) -> float:
-    return epsilon(events_of(slot for each in schedules for slot in each.slots), BUDGET.delta)
+    return epsilon(to_events(slot for each in schedules for slot in each.slots), BUDGET.delta)
 
 
 def test_periods_begin_until_the_lifetime_has_no_room_left(tmp_path: Path) -> None:
@@ -205,12 +205,12 @@ def test_spending_is_what_the_accountant_says_by_period_and_for_the_lifetime(
     ledgers[0].reserve(report_key(1), open_at(1))
     ledgers[1].reserve(report_key(0), open_at(0) + YEAR)
     at = datetime.max.replace(tzinfo=START.tzinfo)
-    lifetime, *periods = spending_of([each.path for each in ledgers], at=START + 2 * YEAR)
+    lifetime, *periods = read_spending([each.path for each in ledgers], at=START + 2 * YEAR)
     reports = [slot for slot in of_year(0).slots if slot.key.kind is report_key(0).kind]
     assert [each.made for each in (lifetime, *periods)] == [3, 2, 1]
-    assert lifetime.spent == epsilon(events_of(reports[:3]), BUDGET.delta)
+    assert lifetime.spent == epsilon(to_events(reports[:3]), BUDGET.delta)
     assert lifetime.planned == cost(of_year(0), of_year(1))
     assert lifetime.left == NARROW.epsilon - lifetime.spent
     assert [each.spent for each in periods] == [each.spent(at - YEAR) for each in ledgers]
     assert all(each.spent_replace_one > each.spent for each in (lifetime, *periods))
-    assert spending_of([], at=START) == ()
+    assert read_spending([], at=START) == ()

@@ -12,7 +12,7 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home
-from fedperf_client.release.accountant import epsilon, events_of, replace_one_epsilon
+from fedperf_client.release.accountant import epsilon, replace_one_epsilon, to_events
 from fedperf_client.release.effective_policy import pending_changes
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import Policy, load_policy, parse_policy
@@ -50,7 +50,7 @@ def ledger(home: Home) -> PrivacyLedger:
 
 
 def test_charges_cost_what_they_cost(ledger: PrivacyLedger) -> None:
-    events = events_of(ledger.schedule.at_most())
+    events = to_events(ledger.schedule.at_most())
     assert ledger.spent(open_at(0)) == FROZEN["spent"]
     assert epsilon(events, ledger.budget.delta) == FROZEN["epsilon"]
     assert replace_one_epsilon(events, ledger.budget.delta) == FROZEN["replace_one"]

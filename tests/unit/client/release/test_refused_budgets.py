@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_client import cli
 from fedperf_client.home.config import Home
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.ledger_files import (
     LIFETIME_RECORD,
@@ -91,7 +91,7 @@ def of_delta(name: str, directory: Path) -> object:
 
 def of_calibration(name: str, directory: Path) -> object:
     budget = PrivacyBudget(BAD[name], 1e-5)  # type: ignore[arg-type]
-    return calibrate(lambda noise: [event_of(ReportParameters(noise, 1.0))], budget)
+    return calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
 
 
 def of_noise(name: str, directory: Path) -> object:

@@ -3,7 +3,7 @@ from datetime import timedelta
 
 import pytest
 
-from fedperf_client.release.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, to_events
 from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
@@ -34,7 +34,7 @@ def reasons(planned: PlannedSchedule) -> str:
 @pytest.mark.parametrize("policy", [SMALL, replace(LARGE, epsilon=8.0, delta=1e-6)])
 def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy: Policy) -> None:
     planned = plan_schedule(policy, calendar())
-    recomputed = epsilon(events_of(planned.schedule.slots), policy.delta)
+    recomputed = epsilon(to_events(planned.schedule.slots), policy.delta)
     assert planned.epsilon == recomputed
     assert 0.99 * policy.epsilon < recomputed <= policy.epsilon
     assert planned.replace_one_epsilon > planned.epsilon
@@ -53,7 +53,7 @@ def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() ->
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
     assert len(updates) == 6
-    assert epsilon(events_of(reports), LARGE.delta) <= LARGE.report_share
+    assert epsilon(to_events(reports), LARGE.delta) <= LARGE.report_share
     noise = updates[0].parameters.noise_multiplier
     assert {slot.parameters for slot in updates} == {LinearizedParameters(noise, 4000.0)}
     assert 0.99 < planned.epsilon <= 1.0

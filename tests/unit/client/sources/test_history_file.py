@@ -14,13 +14,13 @@ from fedperf_client.sources.history_file import (
     NAME_COLUMNS,
     SECONDS_COLUMN,
     HistoryFile,
-    read_metadata,
     to_table,
     write_history,
     write_table,
 )
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionMetadata, ExecutionStatus
+from tests.fakes.history_metadata import read_metadata
 from tests.unit.client.executions import executions, make_execution
 
 

@@ -19,8 +19,7 @@ from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
 from fedperf_shared.wire.codec import encode_question, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
-from fedperf_simulations.experiments.drift.report_detection import schedule_of
+from fedperf_simulations.experiments.drift.report_detection import PlatformShift, schedule_of
 from tests.fakes.report_years import Year, read_drifts, year_of_reports
 from tests.fakes.snapshots import snapshot
 from tests.unit.server.rounds.test_model_rounds import TinyFormat

@@ -28,7 +28,7 @@ from fedperf_server.inference.drift_evidence import (
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS, PLATFORM_GROUPS
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.experiments.drift.recurring_workloads import PlatformShift
+from fedperf_simulations.experiments.drift.report_detection import PlatformShift
 from tests.fakes.new_workloads import year_of_new_workloads
 from tests.fakes.report_years import Year, read_drifts, year_of_reports
 

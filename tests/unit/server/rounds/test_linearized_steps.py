@@ -13,9 +13,7 @@ from fedperf_server.rounds.linearized_avg import (
     reliable_step,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.architecture import Weights, weights_of
 from fedperf_shared.model.linearization import Tangent
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.releases.linear_queries import unit_feature_design
@@ -24,7 +22,7 @@ from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.influence_bounds import step_bound
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import tangent_at
+from tests.fakes.tangents import standardised_outputs, tangent_at
 
 DIRECTIONS = 6
 CLIP = 0.5
@@ -93,8 +91,8 @@ def test_a_sender_that_lies_moves_the_step_by_the_stated_bound_at_most(lie: floa
 
 
 @pytest.fixture(scope="module")
-def model() -> GGFN:
-    return model_from_arrays(load_pretrained_model().arrays).eval()
+def model() -> Weights:
+    return weights_of(load_pretrained_model().arrays)
 
 
 @pytest.fixture(scope="module")
@@ -107,17 +105,15 @@ def anchors() -> list[Features]:
     ]
 
 
-def mistold(model: GGFN, anchors: list[Features], tangent: Tangent, step: np.ndarray) -> float:
-    def outputs(each: GGFN) -> np.ndarray:
-        return standardise(torch.from_numpy(predict(each, anchors))).numpy()
-
+def mistold(model: Weights, anchors: list[Features], tangent: Tangent, step: np.ndarray) -> float:
     told = tangent.anchors @ step
-    done = outputs(tangent.step(model, step)) - outputs(model)
+    after = standardised_outputs(tangent.step(model, step), anchors)
+    done = after - standardised_outputs(model, anchors)
     return float(np.linalg.norm(done - told) / np.linalg.norm(told))
 
 
 def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
-    model: GGFN, anchors: list[Features]
+    model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
@@ -133,7 +129,7 @@ def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
 
 
 def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
-    model: GGFN, anchors: list[Features]
+    model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     loud = np.random.default_rng(0).standard_normal(len(tangent.lengths))
@@ -145,7 +141,7 @@ def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
 
 @pytest.mark.parametrize("lie", [1e9, -1e9, 300.0])
 def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
-    model: GGFN, anchors: list[Features], lie: float
+    model: Weights, anchors: list[Features], lie: float
 ) -> None:
     tangent = tangent_at(model, anchors)
     size = len(tangent.lengths)
@@ -157,7 +153,7 @@ def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
 
 
 def test_a_short_step_is_taken_as_it_is_and_none_without_sums(
-    model: GGFN, anchors: list[Features]
+    model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
     quiet = [LinearizedSum(tangent.anchors.sum(0) / 100, 2000, 1000.0)]

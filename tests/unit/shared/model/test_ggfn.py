@@ -15,6 +15,7 @@ from fedperf_shared.model.architecture import (
     InvalidModelStateError,
     check_arrays,
     offset_of,
+    standardise,
 )
 from fedperf_shared.model.checkpoint import NamedArrays, state_to_arrays
 from fedperf_shared.model.fit import (
@@ -31,7 +32,6 @@ from fedperf_shared.model.ggfn import (
     EmptyBatchError,
     InvalidDropoutError,
     collate,
-    standardise,
 )
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow

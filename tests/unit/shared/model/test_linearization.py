@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN, standardise
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, weights_of
 from fedperf_shared.model.linearization import (
     STRETCH_RIDGE,
     InvalidLinearizationError,
@@ -20,7 +18,7 @@ from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import tangent_at
+from tests.fakes.tangents import standardised_outputs, tangent_at
 
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
@@ -32,43 +30,43 @@ def graphs(sizes: list[float]) -> list[Features]:
 
 
 @pytest.fixture(scope="module")
-def model() -> GGFN:
-    return model_from_arrays(load_pretrained_model().arrays).eval()
+def model() -> Weights:
+    return weights_of(load_pretrained_model().arrays)
 
 
 @pytest.fixture(scope="module")
-def tangent(model: GGFN) -> Tangent:
+def tangent(model: Weights) -> Tangent:
     return tangent_at(model, graphs([1e3, 1e4, 1e5, 1e6]), directions=8)
 
 
-def standardised(model: GGFN, asked: list[Features]) -> np.ndarray:
-    return standardise(torch.from_numpy(predict(model, asked))).numpy()
-
-
-def test_a_small_step_moves_an_answer_by_what_its_plan_feels(model: GGFN, tangent: Tangent) -> None:
+def test_a_small_step_moves_an_answer_by_what_its_plan_feels(
+    model: Weights, tangent: Tangent
+) -> None:
     asked, tiny = graphs([3e3, 3e5]), 1e-4
     features = tangent.features(model, asked)
     for direction in range(len(tangent.lengths)):
         step = np.zeros(len(tangent.lengths))
         step[direction] = tiny
-        moved = standardised(tangent.step(model, step), asked) - standardised(model, asked)
+        moved = standardised_outputs(tangent.step(model, step), asked) - standardised_outputs(
+            model, asked
+        )
         # The median, because a plan may lie at a kink of the layers.
         assert np.median(np.abs(moved / tiny - features[:, direction])) < 0.05
     assert np.abs(features).max() > 1
 
 
 def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
-    model: GGFN, tangent: Tangent
+    model: Weights, tangent: Tangent
 ) -> None:
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    moved = tangent.step(model, np.full(len(tangent.lengths), 0.1)).state_dict()
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name])
-        assert torch.equal(moved[name], value) == name.startswith("recurrent.")
+    before = [array.copy() for array in model]
+    after = tangent.step(model, np.full(len(tangent.lengths), 0.1))
+    for name, old, array, new in zip(ARRAY_SHAPES, before, model, after, strict=True):
+        np.testing.assert_array_equal(array, old)
+        assert np.array_equal(new, array) == name.startswith("recurrent.")
 
 
 def test_the_anchors_features_are_those_of_their_plans_and_about_alike_in_every_direction(
-    model: GGFN, tangent: Tangent
+    model: Weights, tangent: Tangent
 ) -> None:
     found = tangent.features(model, graphs([1e3, 1e4, 1e5, 1e6]))
     assert tangent.anchors == pytest.approx(found, abs=1e-3)
@@ -85,12 +83,12 @@ def test_lengths_are_those_of_steps_that_change_the_weights_by_one(tangent: Tang
     assert directions.T @ directions == pytest.approx(np.eye(len(tangent.lengths)), abs=1e-3)
 
 
-def test_there_are_no_more_directions_than_anchors_tell_apart(model: GGFN) -> None:
+def test_there_are_no_more_directions_than_anchors_tell_apart(model: Weights) -> None:
     twice = [*graphs([1e3])[:1], *graphs([1e3])[:1]]
     assert len(tangent_at(model, twice).lengths) == 1
 
 
-def test_coefficients_are_all_that_the_directions_need(model: GGFN, tangent: Tangent) -> None:
+def test_coefficients_are_all_that_the_directions_need(model: Weights, tangent: Tangent) -> None:
     anchors = graphs([1e3, 1e4, 1e5, 1e6])
     gradients = anchor_gradients(model, anchors)
     coefficients = principal_coefficients(gradients, directions=8)
@@ -102,10 +100,10 @@ def test_coefficients_are_all_that_the_directions_need(model: GGFN, tangent: Tan
     np.testing.assert_allclose(in_little_memory, tangent.directions.numpy(), rtol=0, atol=1e-4)
 
 
-def test_what_is_felt_comes_with_the_standardised_output(model: GGFN, tangent: Tangent) -> None:
+def test_what_is_felt_comes_with_the_standardised_output(model: Weights, tangent: Tangent) -> None:
     asked = graphs([3e3, 3e5])
     outputs, features = directional_derivatives(model, asked, tangent.directions)
-    assert outputs == pytest.approx(standardised(model, asked), abs=1e-5)
+    assert outputs == pytest.approx(standardised_outputs(model, asked), abs=1e-5)
     np.testing.assert_allclose(features, tangent.features(model, asked), atol=1e-5)
     for place in range(len(asked)):
         output, feature = directional_derivatives(
@@ -116,7 +114,7 @@ def test_what_is_felt_comes_with_the_standardised_output(model: GGFN, tangent: T
     assert directional_derivatives(model, [], tangent.directions)[1].shape == (0, 8)
 
 
-def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Tangent) -> None:
+def test_no_anchors_and_steps_that_are_none_are_refused(model: Weights, tangent: Tangent) -> None:
     with pytest.raises(InvalidLinearizationError, match="anchor"):
         tangent_at(model, [])
     for step in (np.zeros(1), np.full(len(tangent.lengths), np.nan)):
@@ -124,10 +122,10 @@ def test_no_anchors_and_steps_that_are_none_are_refused(model: GGFN, tangent: Ta
             tangent.step(model, step)
 
 
-def test_a_model_without_finite_gradients_has_no_tangent(model: GGFN) -> None:
-    broken = GGFN(dropout=0.0)
-    broken.load_state_dict(model.state_dict())
-    with torch.no_grad():
-        next(broken.dense.parameters()).fill_(float("inf"))
+def test_a_model_without_finite_gradients_has_no_tangent(model: Weights) -> None:
+    broken = [
+        np.full_like(array, 3e38) if name == "dense.0.weight" else array
+        for name, array in zip(ARRAY_SHAPES, model, strict=True)
+    ]
     with pytest.raises(InvalidLinearizationError, match="not finite"):
         tangent_at(broken, graphs([1e3])[:1])

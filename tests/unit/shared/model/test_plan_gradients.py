@@ -19,6 +19,7 @@ from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
 from tests.fakes.plans import ONE_CORE
+from tests.fakes.tangents import to_weights
 
 GENERATOR = torch.Generator().manual_seed(3)
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
@@ -109,7 +110,7 @@ def test_number_of_threads_is_restored() -> None:
 def test_gradients_equal_those_of_one_pass_for_each_plan(
     model: GGFN, graphs: list[Features]
 ) -> None:
-    outputs, gradients = plan_gradients(model, graphs)
+    outputs, gradients = plan_gradients(to_weights(model), graphs)
     weights = [model.get_parameter(name) for name in LINEARIZED_ARRAYS]
     for place in range(0, len(graphs), 5):
         output = model(collate([graphs[place]])).sum()
@@ -123,12 +124,12 @@ def test_gradients_equal_those_of_one_pass_for_each_plan(
 def test_bits_of_a_gradient_do_not_depend_on_other_plans_or_their_order(
     model: GGFN, graphs: list[Features]
 ) -> None:
-    outputs, gradients = plan_gradients(model, graphs)
-    backwards = plan_gradients(model, graphs[::-1])
+    outputs, gradients = plan_gradients(to_weights(model), graphs)
+    backwards = plan_gradients(to_weights(model), graphs[::-1])
     assert torch.equal(backwards[0].flip(0), outputs)
     assert torch.equal(backwards[1].flip(0), gradients)
     for place in range(len(graphs)):
-        output, gradient = plan_gradients(model, [graphs[place]])
+        output, gradient = plan_gradients(to_weights(model), [graphs[place]])
         assert torch.equal(output[0], outputs[place])
         assert torch.equal(gradient[0], gradients[place])
 
@@ -143,8 +144,8 @@ def test_plan_whose_gradient_is_not_finite_changes_no_other(graphs: list[Feature
     crafted = GGFN(seed=3, dropout=0.0).eval()
     with torch.no_grad():
         crafted.get_parameter("attention.0.lin.weight")[:, column] = 1.2e30
-    outputs, gradients = plan_gradients(crafted, graphs[:3])
-    among = plan_gradients(crafted, [*graphs[:2], spark, graphs[2]])
+    outputs, gradients = plan_gradients(to_weights(crafted), graphs[:3])
+    among = plan_gradients(to_weights(crafted), [*graphs[:2], spark, graphs[2]])
     assert bool(among[1][2].isnan().any())
     assert torch.equal(among[0][[0, 1, 3]], outputs)
     assert torch.equal(among[1][[0, 1, 3]], gradients)
@@ -152,10 +153,10 @@ def test_plan_whose_gradient_is_not_finite_changes_no_other(graphs: list[Feature
 
 def test_plan_with_the_most_operators_has_a_gradient(model: GGFN) -> None:
     plan = featurize(branches(MAX_OPERATORS, 1e6), ONE_CORE)
-    assert bool(plan_gradients(model, [plan])[1].isfinite().all())
+    assert bool(plan_gradients(to_weights(model), [plan])[1].isfinite().all())
 
 
 def test_no_plans_have_no_gradients(model: GGFN) -> None:
-    outputs, gradients = plan_gradients(model, [])
+    outputs, gradients = plan_gradients(to_weights(model), [])
     assert outputs.shape == (0,)
     assert gradients.shape == (0, LINEARIZED_WEIGHTS)

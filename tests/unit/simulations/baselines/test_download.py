@@ -9,7 +9,7 @@ from fedperf_client.prediction.learners.base_learners import (
     UncorrectedModel,
 )
 from fedperf_client.prediction.query_encoding import EncodedQueries
-from fedperf_simulations.baselines.download import PretrainedWithPosterior
+from fedperf_simulations.baselines.table_mixture import PretrainedWithPosterior
 
 POINTS = 30
 ACROSS = np.linspace(-1, 1, POINTS)

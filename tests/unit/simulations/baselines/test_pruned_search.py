@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_engines.optimizer.enumeration import cheapest_plans
-from fedperf_simulations.baselines.pruned_search import (
+from fedperf_simulations.baselines.search import (
     PruningRule,
     TooManyPlansError,
     exhaustive_search,

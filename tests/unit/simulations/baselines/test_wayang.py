@@ -8,7 +8,7 @@ import pytest
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from fedperf_simulations.baselines.wayang import InvalidWayangCostsError, WayangCosts
+from fedperf_simulations.baselines.cost_models import InvalidWayangCostsError, WayangCosts
 
 DATA = os.environ.get("FEDPERF_DATA")
 CLUSTER = ClusterConfig(nodes=1, cores=1, memory_bytes=2**30, machine_speed=1.0)

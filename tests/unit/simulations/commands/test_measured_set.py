@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fedperf_client.sources.history_file import executions_of, read_metadata
+from fedperf_client.sources.history_file import executions_of
 from fedperf_simulations import cli
 from fedperf_simulations.data import datasets
+from tests.fakes.history_metadata import read_metadata
 
 
 def measure(*options: str) -> tuple[int, str]:

@@ -9,15 +9,16 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.features import Features, feature_names, featurize
-from fedperf_simulations.corpus.drifting_platforms import (
+from fedperf_simulations.corpus.organizations import (
     SEGMENTS,
+    WorkloadPart,
     WorkloadSplit,
     deal,
     first_windows,
     known_before,
     private_segments,
+    split,
 )
-from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.data.datasets import measured_executions
 from tests.fakes.plans import diamond
 
@@ -54,7 +55,7 @@ def test_everybody_gets_workloads_of_each_segment_and_nobody_those_that_are_aske
             each.log_seconds
             for lived in dealt.organizations
             for each in lived.labelled
-            if each.epoch == epoch
+            if each.regime == epoch
         }
         assert 5 < len(given) <= 8
         assert len(asked) == 4
@@ -72,7 +73,7 @@ def test_workloads_run_in_all_windows_of_their_segment() -> None:
 
     def epochs(since: int | None, until: int) -> set[int]:
         first = None if since is None else YEAR.window_start(since)
-        return {each.epoch for each in lived.between(first, YEAR.window_start(until))}
+        return {each.regime for each in lived.between(first, YEAR.window_start(until))}
 
     assert epochs(None, 0) == set()
     assert epochs(None, 4) == epochs(2, 4) == {0}  # the second one begins with window 4
@@ -97,7 +98,7 @@ def test_a_short_year_has_the_same_epochs() -> None:
 @pytest.mark.slow
 def test_segments_have_workloads_enough_that_nobody_knew() -> None:
     found = private_segments()
-    assert [{each.epoch for each in segment} for segment in found] == [{0}, {1}, {2}]
+    assert [{each.regime for each in segment} for segment in found] == [{0}, {1}, {2}]
     names = [each.workload for segment in found for each in segment]
     assert len(names) == len(set(names))
     parts = split(measured_executions())

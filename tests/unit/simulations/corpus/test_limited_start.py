@@ -18,7 +18,7 @@ from fedperf_simulations.corpus.limited_start import (
     load_limited_start,
     start_in_use,
 )
-from fedperf_simulations.corpus.starts.pretraining import error_on
+from fedperf_simulations.corpus.pretraining import error_on
 
 
 def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
-from fedperf_simulations.corpus.measured_prefixes import prefixes
+from fedperf_simulations.corpus.training_set import prefixes
 from tests.unit.simulations.compared import CLUSTER, DUCKDB, PANDAS, POLARS, PROGRAM, workflow
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedperf_client.sources.history_file import HistoryFile, read_metadata
+from fedperf_client.sources.history_file import HistoryFile
 from fedperf_engines.trials.profiler import Trial
 from fedperf_shared.errors import ConfigurationError, InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
@@ -17,6 +17,7 @@ from fedperf_simulations.corpus.measured_log import (
 )
 from fedperf_simulations.corpus.measurement import in_a_row, measure, run_order
 from fedperf_simulations.corpus.workload_draws import MeasuringSettings
+from tests.fakes.history_metadata import read_metadata
 
 SMALL = MeasuringSettings(
     seed=5, workloads=2, comparisons=0, most_rows=1000, two_threads_share=0.0, repeats=0

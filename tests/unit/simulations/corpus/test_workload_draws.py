@@ -8,7 +8,7 @@ from fedperf_engines.platforms.engine import supports
 from fedperf_engines.workloads.families import Family, single_platforms
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.designs import large_settings, measuring_settings
+from fedperf_simulations.corpus.comparison_set import large_settings, measuring_settings
 from fedperf_simulations.corpus.measured_log import Role
 from fedperf_simulations.corpus.resource_cap import Cap
 from fedperf_simulations.corpus.workload_draws import MeasuringSettings, comparison_plans

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_simulations.data.c3o import load
-from fedperf_simulations.data.c3o_slices import slices
+from fedperf_simulations.data.c3o import load, slices
 from tests.unit.simulations.public_files import NODES, REPEATS, with_c3o
 
 

@@ -18,7 +18,7 @@ from fedperf_simulations.data.shared_runs import (
     published,
     split,
 )
-from fedperf_simulations.experiments.private_sharing.experiment import ernest
+from fedperf_simulations.experiments.private_sharing import ernest
 from tests.public_data import public_data
 
 

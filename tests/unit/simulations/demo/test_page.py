@@ -7,9 +7,12 @@ import pytest
 from rich.console import Console
 
 from fedperf_simulations.demo.page import page, write_report
-from fedperf_simulations.demo.summary import ReleaseSummary, UnscheduledSlots
-from fedperf_simulations.demo.tables import show_summary
-from fedperf_simulations.demo.verdicts import of_five_seeds
+from fedperf_simulations.demo.summary import (
+    ReleaseSummary,
+    UnscheduledSlots,
+    of_five_seeds,
+    show_summary,
+)
 from tests.unit.simulations.findings import ALDER, NOTICED, SUMMARY, YEAR
 
 EVIL = "<script>alert('&')</script>$x_1$"

@@ -5,9 +5,9 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from fedperf_simulations.demo.summary import Change
-from fedperf_simulations.demo.verdicts import (
+from fedperf_simulations.demo.summary import (
     FIVE_SEEDS,
+    Change,
     amount,
     lines,
     noticed,

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.release.accountant import epsilon, events_of
+from fedperf_client.release.accountant import epsilon, to_events
 from fedperf_simulations.experiments import first_release
 from fedperf_simulations.experiments.first_release import (
     CONDITIONS,
@@ -25,7 +25,7 @@ from fedperf_simulations.harness.experiment import Row
 def test_both_schedules_cost_the_same_and_lie_at_both_ends_of_the_year() -> None:
     planned = planned_schedule()
     late = in_the_last_window(planned.schedule)
-    costs = {epsilon(events_of(each.slots), 1e-5) for each in (planned.schedule, late)}
+    costs = {epsilon(to_events(each.slots), 1e-5) for each in (planned.schedule, late)}
     assert costs == {planned.epsilon}
     period = late.calendar.period
     first = [min(each.replies_at(s.key) for s in each.slots) for each in (planned.schedule, late)]

@@ -9,7 +9,7 @@ import pytest
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.new_platform import ANCHORS, MeasuredTimes, NewPlatform
+from fedperf_simulations.corpus.organizations import ANCHORS, MeasuredTimes, NewPlatform
 from fedperf_simulations.experiments.private_training import (
     BASE,
     DP_SGD,

@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 import pytest
 
-from fedperf_simulations.data.c3o_scenarios import (
+from fedperf_simulations.data.c3o import (
     MOST_MEGABYTES_KNOWN,
     NODES,
     SCENARIOS,

@@ -23,8 +23,8 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, d
 from fedperf_shared.releases.release import LinearizedParameters, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.drifting_platforms import DriftSplit, WorkloadSplit, deal
 from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.organizations import DriftSplit, WorkloadSplit, deal
 from fedperf_simulations.federation.federated_year import (
     UNNOTICED,
     CurrentRegimeHistory,
@@ -121,9 +121,9 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(
     for window, epoch in ((0, 0), (1, 1), (3, 2)):
         until = PERIOD.window_start(window) + 20 * DAY
         everything = lived.between(None, until)
-        assert {each.epoch for each in everything} == {*range(epoch + 1)}
+        assert {each.regime for each in everything} == {*range(epoch + 1)}
         mine = CurrentRegimeHistory(lived).between(None, until)
-        assert mine == [each for each in everything if each.epoch == epoch]
+        assert mine == [each for each in everything if each.regime == epoch]
 
 
 def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(

@@ -9,13 +9,13 @@ from torch import Tensor
 from fedperf_memory import histories
 from fedperf_memory.histories import SharedGradients
 from fedperf_server.rounds.linearized_avg import LinearizedAvg, stored_tangent
-from fedperf_shared.model.architecture import weights_of
-from fedperf_shared.model.checkpoint import state_to_arrays
+from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights
 from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.plans import ONE_CORE, diamond
+from tests.fakes.tangents import to_weights
 
 
 def graphs() -> list[Features]:
@@ -27,7 +27,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many anchors gradients were taken at, call by call."""
     found: list[int] = []
 
-    def counted(model: GGFN, anchors: Sequence[Features]) -> Tensor:
+    def counted(model: Weights, anchors: Sequence[Features]) -> Tensor:
         found.append(len(anchors))
         return anchor_gradients(model, anchors)
 
@@ -38,13 +38,12 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
     taken: list[int],
 ) -> None:
-    model, shared = GGFN(seed=1), SharedGradients()
-    weights = weights_of(state_to_arrays(model))
+    model, shared = to_weights(GGFN(seed=1)), SharedGradients()
     alone, together = (
         LinearizedAvg(graphs(), gradients=each) for each in (anchor_gradients, shared)
     )
-    question = together.design_query(weights, steps_made=0)
-    assert (question.coefficients == alone.design_query(weights, steps_made=0).coefficients).all()
+    question = together.design_query(model, steps_made=0)
+    assert (question.coefficients == alone.design_query(model, steps_made=0).coefficients).all()
     at_home = graphs()  # the same plans, in a member's hands
     directions = combine_gradients(
         model, at_home, question.coefficients, gradients=shared(model, at_home)
@@ -60,12 +59,11 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
 
 
 def test_another_model_or_other_plans_are_looked_at_anew(taken: list[int]) -> None:
-    model, shared = GGFN(seed=1), SharedGradients()
+    model, shared = to_weights(GGFN(seed=1)), SharedGradients()
     first = shared(model, graphs())
     assert torch.equal(shared(model, graphs()[:2]), anchor_gradients(model, graphs()[:2]))
     assert torch.equal(shared(model, graphs()), first)
-    with torch.no_grad():
-        next(model.recurrent.parameters()).mul_(1.5)
+    model[list(ARRAY_SHAPES).index("recurrent.weight_ih_l0")] *= 1.5
     assert torch.equal(shared(model, graphs()), anchor_gradients(model, graphs()))
     assert not torch.equal(shared(model, graphs()), first)
     assert taken == [3, 2, 3, 3]

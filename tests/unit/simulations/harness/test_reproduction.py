@@ -11,9 +11,8 @@ from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.harness import reproduction
 from fedperf_simulations.harness.cells import write_json
-from fedperf_simulations.harness.claims_page import page, write_claims
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings, Target
-from fedperf_simulations.harness.reproduction import Claim, reproduced
+from fedperf_simulations.harness.reproduction import Claim, page, reproduced, write_claims
 
 CARRIED = PairedComparison.percent([42.0] * 17 + [50.0], [40.0] * 17 + [1000.0])
 TARGETS = [Target("gain <b>", -30.0, CARRIED.mean, paired=CARRIED), Target("speed", 2.0, 3.0)]

@@ -10,10 +10,14 @@ from fedperf_shared.execution import ClusterConfig, MeasuredPlan
 from fedperf_shared.workflow.analytic_cost import PARALLEL, PRICES_PATH, UNITS
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from fedperf_simulations.corpus.prices import shipped_prices
-from fedperf_simulations.corpus.prices.price_fit import PricedPlans, prices_of
-from fedperf_simulations.corpus.prices.price_priors import KIN, PRIORS
-from fedperf_simulations.corpus.prices.shipped_prices import fit_shipped_prices
+from fedperf_simulations.corpus import cost_coefficients
+from fedperf_simulations.corpus.cost_coefficients import (
+    KIN,
+    PRIORS,
+    PricedPlans,
+    fit_shipped_prices,
+    prices_of,
+)
 from fedperf_simulations.data.datasets import JUDGED_SESSIONS, SPARK_SESSIONS
 from tests.unit.simulations.experiments.intervals.made_up_queries import query
 
@@ -95,8 +99,8 @@ def test_no_price_knows_a_judged_shape(monkeypatch: pytest.MonkeyPatch, tmp_path
     same_text = query(2, rows=1e6, seconds=1.0, kinds=two, workload="drawn/1")
     kept = query(3, rows=1e6, seconds=1.0, kinds=two, workload="drawn/2")
     there = {JUDGED_SESSIONS: [judged], SPARK_SESSIONS: [alike, same_text, kept]}
-    monkeypatch.setattr(shipped_prices, "is_measured", there.__contains__)
-    monkeypatch.setattr(shipped_prices, "measured_executions", lambda of=None: there.get(of, []))
+    monkeypatch.setattr(cost_coefficients, "is_measured", there.__contains__)
+    monkeypatch.setattr(cost_coefficients, "measured_executions", lambda of=None: there.get(of, []))
     assert fit_shipped_prices(tmp_path / "prices.json").executions == {"spark": 1}
 
 

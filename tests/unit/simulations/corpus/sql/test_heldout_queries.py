@@ -6,8 +6,13 @@ import duckdb
 import pytest
 
 from fedperf_simulations.corpus.sql.generated_queries import SCHEMA, drawn_query
-from fedperf_simulations.corpus.sql.heldout_queries import HeldOutQuery, judged_queries
-from fedperf_simulations.corpus.sql.tables import Storage, TableSet, prepare_tables
+from fedperf_simulations.corpus.sql.tables import (
+    HeldOutQuery,
+    Storage,
+    TableSet,
+    judged_queries,
+    prepare_tables,
+)
 
 ROWS = 5_000
 JUDGED = judged_queries()

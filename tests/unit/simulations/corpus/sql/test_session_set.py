@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.sources.history_file import executions_of, read_metadata
+from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.errors import ConfigurationError, InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.sql.session_draws import SessionDesign
-from fedperf_simulations.corpus.sql.session_records import session_of, sessions_in
 from fedperf_simulations.corpus.sql.session_set import (
     SessionSummary,
     join_sessions,
     measure_sessions,
+    session_of,
+    sessions_in,
 )
 from fedperf_simulations.corpus.sql.sessions import SessionKind, read_session
+from tests.fakes.history_metadata import read_metadata
 
 DUCKDB = SessionDesign(SessionKind.DUCKDB, 1, 1, is_quick=True)
 

@@ -2,8 +2,7 @@ import threading
 from dataclasses import replace
 
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.sql.sessions import SessionKind, SqlSession, SqlStep
-from fedperf_simulations.corpus.sql.step_clock import records_of
+from fedperf_simulations.corpus.sql.sessions import SessionKind, SqlSession, SqlStep, records_of
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
 
 STEP = SqlStep("family", "SELECT 1", TableSet("shop", 10, Storage.PARQUET))

@@ -6,7 +6,7 @@ from pathlib import Path
 from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
-from fedperf_simulations.corpus.starts.pretraining import (
+from fedperf_simulations.corpus.pretraining import (
     train_limited_start,
     train_public_start,
 )

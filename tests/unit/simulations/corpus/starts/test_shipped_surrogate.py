@@ -4,7 +4,7 @@ from pathlib import Path
 
 from fedperf_engines.optimizer.additive_surrogate import SHAPES, load_surrogate
 from fedperf_shared.model.checkpoint import save_checkpoint
-from fedperf_simulations.corpus.starts.shipped_surrogate import distil_shipped_head
+from fedperf_simulations.corpus.pretraining import distil_shipped_head
 from fedperf_simulations.corpus.training_set import Measurements
 from tests.unit.client.public import seeded_checkpoint
 from tests.unit.simulations.compared import DUCKDB, case, everywhere

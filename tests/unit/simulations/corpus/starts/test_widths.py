@@ -12,7 +12,7 @@ from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.corpus.comparisons import Case
-from fedperf_simulations.corpus.starts.widths import (
+from fedperf_simulations.corpus.pretraining import (
     LEAST_WORKLOADS,
     LEFT_OUT,
     measure_widths,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from fedperf_campaigns.campaign.trial_runner import TrialRunner
-from fedperf_simulations.experiments.campaigns import overhead
-from fedperf_simulations.experiments.campaigns.overhead import (
+from fedperf_simulations.experiments import campaigns
+from fedperf_simulations.experiments.campaigns import (
     WINDOW_SECONDS,
     added_seconds,
     slowdown,
@@ -16,13 +16,13 @@ from fedperf_simulations.experiments.campaigns.overhead import (
 
 def test_a_trial_waits_as_long_as_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
-    profiled = overhead._profiled
+    profiled = campaigns._profiled
 
     def kept(runner: TrialRunner, command: tuple[str, ...]) -> float:
         waited.append(profiled(runner, command))
         return waited[-1]
 
-    monkeypatch.setattr(overhead, "_profiled", kept)
+    monkeypatch.setattr(campaigns, "_profiled", kept)
     assert math.isfinite(added_seconds(0.2, 1))
     (seconds,) = waited
     assert seconds >= 0.2
@@ -38,8 +38,8 @@ def test_bare_runs_and_trials_take_turns_and_the_median_of_their_differences_cou
         turns.append(kind)
         return next(seconds)
 
-    monkeypatch.setattr(overhead, "_bare", lambda command: run("bare", bare))
-    monkeypatch.setattr(overhead, "_profiled", lambda runner, command: run("trial", profiled))
+    monkeypatch.setattr(campaigns, "_bare", lambda command: run("bare", bare))
+    monkeypatch.setattr(campaigns, "_profiled", lambda runner, command: run("trial", profiled))
     assert added_seconds(60.0, 3) == 0.5
     assert turns == ["trial", "bare", "bare", "trial", "trial", "bare"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.campaign.definition import Strategy
-from fedperf_simulations.data.c3o_scenarios import MOST_MEGABYTES_KNOWN, medians, of_job
+from fedperf_simulations.data.c3o import MOST_MEGABYTES_KNOWN, medians, of_job
 from fedperf_simulations.data.datasets import MissingDataError
-from fedperf_simulations.experiments.campaigns.experiment import (
+from fedperf_simulations.experiments.campaigns import (
     DEVELOPMENT_SEEDS,
     EVERY,
     EXPERIMENT,
@@ -19,8 +19,6 @@ from fedperf_simulations.experiments.campaigns.experiment import (
     RATIO,
     SEEDS,
     STAYS,
-)
-from fedperf_simulations.experiments.campaigns.replay import (
     ReplayedCampaign,
     divided,
     judged,

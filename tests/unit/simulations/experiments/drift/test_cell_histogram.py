@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_simulations.data.public_table import Columns, PublicTable
-from fedperf_simulations.experiments.drift.cell_histogram import BINS, CellHistogram, release
+from fedperf_simulations.experiments.drift.rehearsal_methods import BINS, CellHistogram, release
 
 COLUMNS = Columns((3, 2), 2)
 ALMOST_NO_NOISE = 1e4

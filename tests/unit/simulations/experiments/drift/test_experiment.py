@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.corpus.drifting_platforms import SEGMENTS
+from fedperf_simulations.corpus.organizations import SEGMENTS
 from fedperf_simulations.data import tokio
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50

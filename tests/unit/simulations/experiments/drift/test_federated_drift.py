@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.corpus.drifting_platforms import FIRST_WINDOWS, SEGMENTS
+from fedperf_simulations.corpus.organizations import FIRST_WINDOWS, SEGMENTS
 from fedperf_simulations.experiments.drift import federated_drift
 from fedperf_simulations.experiments.drift.continual import MAE, MAPE, Q50
 from fedperf_simulations.experiments.drift.federated_drift import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_simulations.experiments.drift.forgetting_metrics import Forgetting, seen_so_far
+from fedperf_simulations.experiments.drift.table import Forgetting, seen_so_far
 
 NAN = np.nan
 ERRORS = np.array([[0.2, NAN, NAN], [0.6, 0.4, NAN], [0.5, 0.3, 0.1]])

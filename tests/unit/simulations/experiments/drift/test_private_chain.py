@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_client.release.accountant import epsilon, event_of
+from fedperf_client.release.accountant import epsilon, to_event
 from fedperf_shared.releases.release import TrainingParameters
 from fedperf_simulations.baselines.batched_mlp import SeedModels
 from fedperf_simulations.experiments.drift import private_chain
@@ -93,7 +93,7 @@ def test_noise_is_drawn_where_nothing_was_drawn(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("promised", [0.5, 1.0])
 def test_noise_and_sampling_cost_what_was_promised(promised: float) -> None:
     sigma = Promise(1.0, promised).noise_multiplier(100)
-    spent = epsilon([event_of(TrainingParameters(sigma, SAMPLING, 100, CLIP, 1.0))], DELTA)
+    spent = epsilon([to_event(TrainingParameters(sigma, SAMPLING, 100, CLIP, 1.0))], DELTA)
     assert promised * 0.99 < spent <= promised
     assert Promise(1.0, promised).together == 1.0 + promised
 

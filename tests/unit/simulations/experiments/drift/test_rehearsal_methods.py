@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from fedperf_simulations.data.public_table import Columns
-from fedperf_simulations.experiments.drift.cell_histogram import release
 from fedperf_simulations.experiments.drift.rehearsal_methods import (
     ROWS,
     Buffer,
@@ -17,6 +16,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     RehearsalMethod,
     RowSource,
     TeacherLabelledInputs,
+    release,
 )
 
 COLUMNS = Columns((4,), 1)

@@ -11,17 +11,15 @@ from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_shared.releases.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift import report_detection
-from fedperf_simulations.experiments.drift.recurring_workloads import (
+from fedperf_simulations.experiments.drift.report_detection import (
     EXECUTION_SD,
+    PART,
     WORKLOAD_SD,
+    DetectionCondition,
     PlatformShift,
+    cases,
     draw_executions,
     draw_organizations,
-)
-from fedperf_simulations.experiments.drift.report_detection import (
-    PART,
-    DetectionCondition,
-    cases,
     judged,
     plotted,
     rows,

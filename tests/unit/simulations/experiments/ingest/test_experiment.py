@@ -8,8 +8,12 @@ import orjson
 import pytest
 
 from fedperf_simulations.data.datasets import MissingDataError
-from fedperf_simulations.experiments.ingest.experiment import EXPERIMENT, MOST_MEGABYTES
-from fedperf_simulations.experiments.ingest.spark_log import TASKS, write_log
+from fedperf_simulations.experiments.ingest.experiment import (
+    EXPERIMENT,
+    MOST_MEGABYTES,
+    TASKS,
+    write_log,
+)
 from fedperf_simulations.harness.experiment import Settings
 from tests.fakes.spark_logs import SparkLog, node, read_log
 from tests.public_data import public_data

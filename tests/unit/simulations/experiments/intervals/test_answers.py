@@ -4,13 +4,13 @@ import pytest
 
 from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_simulations.experiments.intervals.answers import (
+from fedperf_simulations.experiments.intervals.figures import (
+    LEVEL,
     NOTHING,
     local_only,
     shipped_start,
     with_start,
 )
-from fedperf_simulations.experiments.intervals.figures import LEVEL
 from tests.unit.simulations.experiments.intervals.made_up_queries import queries
 
 EXECUTIONS = queries(12, seed=3)

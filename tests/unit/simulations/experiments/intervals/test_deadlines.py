@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.data.c3o_slices import slices
+from fedperf_simulations.data.c3o import slices
 from fedperf_simulations.experiments.intervals.deadlines import (
     CHANCE,
     IS_KNOWN,

@@ -11,8 +11,13 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import experiment
 from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
-from fedperf_simulations.experiments.intervals.figures import AnswerLabel, least_target, tables
-from fedperf_simulations.experiments.intervals.part import Cases, EvaluationPart
+from fedperf_simulations.experiments.intervals.figures import (
+    AnswerLabel,
+    Cases,
+    EvaluationPart,
+    least_target,
+    tables,
+)
 from fedperf_simulations.harness.experiment import Row, Settings, Target, conduct
 from tests.unit.simulations.public_files import with_c3o
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.data.c3o_slices import slices
+from fedperf_simulations.data.c3o import slices
 from fedperf_simulations.experiments.intervals import scale_outs
 from fedperf_simulations.experiments.intervals.figures import GROUP, OURS, PREDICTOR, SITUATION
 from fedperf_simulations.experiments.intervals.scale_outs import (

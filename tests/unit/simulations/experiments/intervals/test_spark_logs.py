@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.data.datasets import MissingDataError
-from fedperf_simulations.experiments.ingest import spark_log
+from fedperf_simulations.experiments.ingest import experiment as ingest
 from fedperf_simulations.experiments.intervals import spark_logs
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
@@ -68,10 +68,10 @@ def test_queries_are_read_as_users_read_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(spark_logs, "GROUPS", {"a": ("one", "rolled")})
-    monkeypatch.setattr(spark_log, "TASKS", 4)
+    monkeypatch.setattr(ingest, "TASKS", 4)
     (tmp_path / FOLDER / "rolled").mkdir(parents=True)
-    spark_log.write_log(tmp_path / FOLDER / "one", 20_000)
-    spark_log.write_log(tmp_path / FOLDER / "rolled" / "events_1_app-1", 20_000)
+    ingest.write_log(tmp_path / FOLDER / "one", 20_000)
+    ingest.write_log(tmp_path / FOLDER / "rolled" / "events_1_app-1", 20_000)
     assert [path.name for path in files(tmp_path)] == ["one", "events_1_app-1"]
     found = queries(tmp_path, "a")
     assert len(found) >= 2

@@ -11,7 +11,7 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
-from fedperf_simulations.corpus.sql.session_records import SqlRun, write_runs
+from fedperf_simulations.corpus.sql.session_set import SqlRun, write_runs
 from fedperf_simulations.corpus.sql.sessions import SqlStep
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
 from fedperf_simulations.corpus.training_set import Measurements

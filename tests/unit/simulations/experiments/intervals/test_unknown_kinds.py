@@ -9,7 +9,7 @@ import pytest
 
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.sql.session_records import session_of
+from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.experiments.intervals import unknown_kinds
 from fedperf_simulations.experiments.intervals.figures import OURS, SITUATION, where
 from fedperf_simulations.experiments.intervals.unknown_kinds import (

@@ -6,23 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.experiments.joining_gain.experiment import (
+from fedperf_simulations.experiments.joining_gain import (
     C3O,
+    EPS1,
+    EPS3,
     EXPERIMENT,
-    MOST_CHANGE,
-    STRONGEST,
-    WORLDS,
-    _targets,
-)
-from fedperf_simulations.experiments.joining_gain.new_participants import (
     LOCAL,
     LOCAL_PROCESS,
     LOCALS,
+    MOST_CHANGE,
     PUBLIC_AS_IS,
+    STRONGEST,
     WITH_PUBLIC,
+    WORLDS,
+    GainTable,
+    _targets,
     personalized,
 )
-from fedperf_simulations.experiments.joining_gain.table import EPS1, EPS3, GainTable
 from fedperf_simulations.harness.experiment import Row, Settings
 from tests.public_data import public_data
 

@@ -5,7 +5,7 @@ import pytest
 
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_simulations.data import c3o
-from fedperf_simulations.experiments.joining_gain.new_participants import (
+from fedperf_simulations.experiments.joining_gain import (
     LOCAL,
     LOCAL_PROCESS,
     LOCALS,

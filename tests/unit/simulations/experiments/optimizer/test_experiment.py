@@ -12,15 +12,17 @@ from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_engines.optimizer.enumeration import SearchResult, cheapest_plans, narrow_order, width
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Workflow
-from fedperf_simulations.baselines.pruned_search import PruningRule, pruned_search
-from fedperf_simulations.baselines.published_search import published_search
+from fedperf_simulations.baselines.search import PruningRule, pruned_search, published_search
 from fedperf_simulations.experiments.optimizer.experiment import (
+    BEST,
     BRUTE_FORCE,
     CHART,
     CHOICE,
     EXPERIMENT,
     SEARCH,
+    equal_to_brute_force,
     optimization_time,
+    regrets,
     targets_of,
 )
 from fedperf_simulations.experiments.optimizer.measurement import (
@@ -29,15 +31,8 @@ from fedperf_simulations.experiments.optimizer.measurement import (
     ONE_BY_ONE,
     SEARCHES,
     TimingTask,
-    measure,
-)
-from fedperf_simulations.experiments.optimizer.pruning_regret import (
-    BEST,
-    equal_to_brute_force,
-    regrets,
-)
-from fedperf_simulations.experiments.optimizer.random_workflows import (
     knotty_costs,
+    measure,
     random_costs,
     random_workflow,
     random_workflow_of_width,

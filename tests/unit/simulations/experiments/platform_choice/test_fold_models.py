@@ -13,7 +13,7 @@ from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.corpus.comparisons import FOLDS
 from fedperf_simulations.corpus.training_set import Measurements
-from fedperf_simulations.experiments.platform_choice.fold_models import Folds, answers
+from fedperf_simulations.experiments.platform_choice.models import Folds, answers
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers, questions
 from tests.unit.simulations.compared import (
     CLUSTER,

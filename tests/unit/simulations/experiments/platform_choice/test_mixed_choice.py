@@ -12,7 +12,7 @@ from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.corpus.comparisons import Case
-from fedperf_simulations.experiments.platform_choice.mixed_choice import (
+from fedperf_simulations.experiments.platform_choice.models import (
     BEST_ALONE_AGAIN,
     CHOICE,
     FASTEST,

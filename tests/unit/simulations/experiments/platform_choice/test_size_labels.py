@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.corpus.measured_log import Role
-from fedperf_simulations.experiments.platform_choice.size_labels import TOLD, label_rows
+from fedperf_simulations.experiments.platform_choice.tables import TOLD, label_rows
 from tests.unit.simulations.compared import DUCKDB, case, everywhere
 
 ASKED = (300_000, 1_000_000, 3_000_000)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedperf_simulations.experiments.privacy_audit.attacks import (
+from fedperf_simulations.experiments.privacy_audit import (
     FakeNoise,
     PairedNoise,
 )

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedperf_simulations.experiments.privacy_audit.bounds import (
+from fedperf_simulations.experiments.privacy_audit import (
     best_direction,
     best_threshold,
     epsilon_of_rates,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_simulations.experiments.privacy_audit import experiment
-from fedperf_simulations.experiments.privacy_audit.experiment import EXPERIMENT, MECHANISMS, REAL
+from fedperf_simulations.experiments import privacy_audit
+from fedperf_simulations.experiments.privacy_audit import EXPERIMENT, MECHANISMS, REAL
 from fedperf_simulations.harness.experiment import Settings
 
 QUICK = {
@@ -25,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         for mechanism in MECHANISMS
         if mechanism.name in QUICK
     }
-    monkeypatch.setattr(experiment, "MECHANISMS", tuple(chosen.values()))
+    monkeypatch.setattr(privacy_audit, "MECHANISMS", tuple(chosen.values()))
 
 
 @pytest.mark.statistical
@@ -45,4 +45,4 @@ def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_claim_is_what_the_accountant_says_of_the_parameters() -> None:
     for mechanism in (MECHANISMS[1], MECHANISMS[-1]):
-        assert 0.99 * mechanism.epsilon < experiment.claimed(mechanism) <= mechanism.epsilon
+        assert 0.99 * mechanism.epsilon < privacy_audit.claimed(mechanism) <= mechanism.epsilon

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_simulations.data.shared_runs import JOBS
-from fedperf_simulations.experiments.private_sharing.experiment import (
+from fedperf_simulations.experiments.private_sharing import (
     BOOSTING,
     ERNEST,
     EXPERIMENT,

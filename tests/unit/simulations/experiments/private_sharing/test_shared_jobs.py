@@ -9,15 +9,13 @@ from fedperf_client.release import accountant
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.releases.release import ReportParameters
-from fedperf_simulations.experiments.private_sharing.priors import (
-    features,
-    prior_from_other_jobs,
-    prior_from_same_job,
-)
-from fedperf_simulations.experiments.private_sharing.shared_jobs import (
+from fedperf_simulations.experiments.private_sharing import (
     DELTA,
+    features,
     noise_multiplier,
     planned_stages,
+    prior_from_other_jobs,
+    prior_from_same_job,
     replace_one_epsilon,
     shared_belief,
     synthetic_seconds,
@@ -67,7 +65,7 @@ def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> No
     stages = planned_stages(declared, 1.0)
     whole = noise_multiplier(stages, 1.0)
     events = [
-        accountant.event_of(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
+        accountant.to_event(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
     ]
     assert 0.99 < accountant.epsilon(events, DELTA) <= 1.0
     replaced = accountant.replace_one_epsilon(events, DELTA)
@@ -95,7 +93,7 @@ def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: i
     rows, values = np.arange(declared), np.linspace(0.0, 5.0, declared)
     shared_belief(start, rows, values, declared=declared, epsilon=1.0, noise=noise)
     assert len(noise.multipliers) == draws
-    events = [accountant.event_of(ReportParameters(each, 1.0)) for each in noise.multipliers]
+    events = [accountant.to_event(ReportParameters(each, 1.0)) for each in noise.multipliers]
     assert accountant.epsilon(events, DELTA) == pytest.approx(1.0, rel=1e-3)
 
 

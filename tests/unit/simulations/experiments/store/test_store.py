@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from fedperf_simulations.experiments.store.experiment import _targets
-from fedperf_simulations.experiments.store.made_up_jobs import PER_WORKLOAD, made_up
+from fedperf_simulations.experiments.store.measurement import PER_WORKLOAD, made_up
 
 
 def test_executions_are_ten_of_a_workload_of_14_operators_all_of_other_sizes() -> None:

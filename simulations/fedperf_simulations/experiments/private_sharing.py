@@ -4,32 +4,66 @@ Runs, splits, predictors (Ernest; gradient boosting of 100 trees) and error (MAP
 paper on private sharing of run times, with its 736 runs. Its published figures stand beside. Its
 data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
 private. Ours have finite epsilon at delta 1e-5 against adding or removing one run, configuration
-included (`shared_jobs`). What the noise of epsilon 1 is worth against replacing one run is printed
+included. What the noise of epsilon 1 is worth against replacing one run is printed
 beside. Predictors of ours and of the public starts are trained on synthetic rows on the job's
 public grid. They are judged on the same test rows as predictors trained on the original data.
 
 n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of stages was chosen on
 splits of another seed; the features of the priors with all five jobs in sight.
+
+Sharing (`SharedJob`). The runs of an organization lie on the public grid of a job, one workload
+each. Stage by stage the server asks for a few directions over the whole grid, the organization
+answers by a directed report (clipped log residuals, one Gaussian), and the belief is updated. How
+many stages there are follows from the declared number of runs and epsilon alone, never from a
+private fit. In the end everybody labels the public grid by the belief: these synthetic rows are
+post-processing, as many as the grid has, and cost nothing more.
+
+Adjacency is add or remove one run, its configuration included: the design spans the whole
+grid, so what is sent shows neither run time nor place of a single run beyond epsilon. Grid
+and number of runs are declared; that the runs lie evenly on the grid is assumed in reading
+the answers, never needed for privacy. What the same noise is worth against the replacement
+of one run by another is printed beside.
+
+Priors. There are two public ones over the grid of a job, as Gaussian posteriors of log seconds:
+
+* from the other jobs: a job at the middle of its grid takes what the others take at the middle of
+  theirs. Run time falls with machines as it does for them, and crossing an argument's range from
+  least to most work adds what it adds for them. A line through the other jobs gives all three, and
+  a kernel fitted to them the distance of jobs from it.
+* the same, after runs of the same job on other machine types, which tell nearly everything but the
+  machine type's own share.
+
+The target job enters by its grid alone: no function here is handed its run times, so the line and
+the kernel never see them. A person with all five jobs in sight, though, chose the features and the
+centre of the kernel's hyperprior.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedperf_client.contributions.mechanisms import NoiseSource, PointResiduals
+from fedperf_client.release import accountant
 from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
+from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
+from fedperf_shared.releases.release import ReleaseKind, ReportParameters, SlotKey
 from fedperf_simulations.data.shared_runs import (
     JOBS,
     REPEATS,
     SMALL_SIZES,
     Floats,
+    Integers,
     JobRuns,
     Mode,
+    PublicConfigurations,
     PublishedKey,
+    RunsElsewhere,
     Split,
     files,
     load_elsewhere,
@@ -37,19 +71,246 @@ from fedperf_simulations.data.shared_runs import (
     published,
     split,
 )
-from fedperf_simulations.experiments.private_sharing.priors import (
-    prior_from_other_jobs,
-    prior_from_same_job,
+from fedperf_simulations.federation.channel import directed_report
+from fedperf_simulations.federation.grid_points import design_grid_query, learn_on_grid
+from fedperf_simulations.federation.job_kernel import (
+    RECORD_VARIANCE,
+    JobKernel,
+    JobPoints,
+    fit_kernel,
 )
-from fedperf_simulations.experiments.private_sharing.shared_jobs import (
-    replace_one_epsilon,
-    shared_belief,
-    synthetic_seconds,
-)
+from fedperf_simulations.federation.point_queries import condition, marginal, stage_noise
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
 from fedperf_simulations.harness.side_by_side import computed
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+DELTA = 1e-5
+
+ONE_STAGE = (Stage(1.0, 1.0),)
+TWO_STAGES = (Stage(0.4, 1.5), Stage(0.6, 1.0))
+
+ONE_STAGE_BELOW = 6.0
+TWO_STAGES_BELOW = 20.0
+"""Declared runs per unit of noise; chosen like the stages on splits that no default run uses."""
+
+DIRECTIONS = 4
+
+
+def planned_stages(declared: int, epsilon: float) -> tuple[Stage, ...]:
+    """Return the stages of `declared` runs at `epsilon`: the more there is to learn, the more."""
+    strength = declared / noise_multiplier(ONE_STAGE, epsilon)
+    if strength < ONE_STAGE_BELOW:
+        return ONE_STAGE
+    return TWO_STAGES if strength < TWO_STAGES_BELOW else STAGES
+
+
+@lru_cache
+def noise_multiplier(stages: tuple[Stage, ...], epsilon: float) -> float:
+    """Noise of one release as costly as all stages, which cost (epsilon, `DELTA`) together."""
+    budget = accountant.PrivacyBudget(epsilon, DELTA)
+    return accountant.calibrate(partial(_events, stages), budget)
+
+
+def replace_one_epsilon(epsilon: float) -> float:
+    """Return the epsilon of releases at `epsilon` against the replacement of one run by another.
+
+    Gaussians compose exactly, so it does not depend on the stages.
+    """
+    events = _events(ONE_STAGE, noise_multiplier(ONE_STAGE, epsilon))
+    return accountant.replace_one_epsilon(events, DELTA)
+
+
+def shared_belief(
+    start: GaussianPosterior,
+    rows: Integers,
+    log_seconds: Floats,
+    *,
+    declared: int,
+    epsilon: float,
+    noise: NoiseSource,
+) -> GaussianPosterior:
+    """Everybody's belief after an organization has shared its runs at `epsilon`.
+
+    Args:
+        start: public belief over the grid.
+        rows: where on the grid the runs lie, each at another point, [runs].
+        log_seconds: what they took, [runs].
+        declared: number of runs that the organization declared.
+        epsilon: of all stages together.
+        noise: of the releases.
+    """
+    stages = planned_stages(declared, epsilon)
+    whole = noise_multiplier(stages, epsilon)
+    belief = start
+    for index, stage in enumerate(stages):
+        multiplier = stage_noise(stage, whole)
+        design = design_grid_query(
+            belief,
+            declared,
+            kappa=stage.kappa,
+            noise_multiplier=multiplier,
+            record_variance=RECORD_VARIANCE,
+            directions=DIRECTIONS,
+        )
+        report = directed_report(
+            _workloads(rows, log_seconds - belief.mean[rows]),
+            design,
+            noise,
+            slot=SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index),
+            noise_multiplier=multiplier,
+            design_version=index + 1,
+        )
+        belief = learn_on_grid(
+            belief,
+            design,
+            [report],
+            [declared],
+            noise_multiplier=multiplier,
+            record_variance=RECORD_VARIANCE,
+        ).posterior
+    return belief
+
+
+def synthetic_seconds(belief: GaussianPosterior) -> Floats:
+    """Labels of the grid, seconds: those with the least expected relative error.
+
+    Under a log-normal belief |label / truth - 1| is least in expectation at
+    exp(mean - variance): whoever is unsure had better promise less.
+    """
+    return np.asarray(np.exp(belief.mean - belief.variances()), dtype=np.float64)
+
+
+def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
+    """Return every run as a workload of one execution."""
+    return [PointResiduals(rows[at : at + 1], residuals[at : at + 1]) for at in range(len(rows))]
+
+
+def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
+    """A clip does not matter for the cost."""
+    return [
+        accountant.to_event(ReportParameters(stage_noise(stage, whole), 1.0)) for stage in stages
+    ]
+
+
+FEATURES = 4
+"""Log machines, and up to three arguments; 0 where a job has fewer."""
+
+LESS_IS_MORE_WORK = frozenset({"convergence_criterion"})
+"""Arguments of which a smaller one means more work."""
+
+KERNEL_ROWS = 60
+"""Most rows of a job that the kernel is fitted to, so that small jobs count as well."""
+
+KERNEL_START = JobKernel(
+    level=0.01,
+    slots=0.01,
+    machine=0.02,
+    job_and_machine=0.02,
+    job=0.2,
+    job_slots=0.05,
+    job_size=0.02,
+    job_parameters=0.02,
+    single=0.01,
+    pair=0.003,
+    joint=0.003,
+)
+"""Centre of the hyperprior: jobs differ by a level and slopes around the common line."""
+
+
+def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
+    """Features of `inputs` [rows, columns] on the scale of a public grid, [rows, FEATURES].
+
+    Log machines, 0 in the mean of the grid; arguments from -1 (least work) to 1 (most
+    work), linear in the log unless the grid touches 0.
+    """
+    scaled = np.zeros((len(inputs), FEATURES))
+    scaled[:, 0] = np.log(inputs[:, 0]) - np.log(grid.inputs[:, 0]).mean()
+    for position, name in enumerate(grid.columns[1:], start=1):
+        known, asked = grid.inputs[:, position], inputs[:, position]
+        if known.min() > 0:
+            known, asked = np.log(known), np.log(asked)
+        share = (asked - known.min()) / (known.max() - known.min())
+        scaled[:, position] = (2 * share - 1) * (-1 if name in LESS_IS_MORE_WORK else 1)
+    return scaled
+
+
+def prior_from_other_jobs(
+    target: PublicConfigurations, others: Sequence[JobRuns]
+) -> GaussianPosterior:
+    """The belief over the grid of `target`, [rows of the grid], from the runs of other jobs."""
+    return _prior(target, others, None)
+
+
+def prior_from_same_job(
+    target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
+) -> GaussianPosterior:
+    """Return the belief from other jobs, after the runs of the same job on other machine types."""
+    return _prior(target, others, elsewhere)
+
+
+def _prior(
+    target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere | None
+) -> GaussianPosterior:
+    line, kernel = _common_line(others), _kernel(others)
+    seen = _joined([_points(each.grid) for each in others])
+    values = np.concatenate([np.log(each.seconds) for each in others])
+    if elsewhere is not None:
+        titles = np.full(len(elsewhere.seconds), target.job.title)
+        same_job = JobPoints(titles, elsewhere.machine_types, features(target, elsewhere.inputs))
+        seen = seen.joined(same_job)
+        values = np.concatenate([values, np.log(elsewhere.seconds)])
+    points = _points(target).joined(seen)
+    asked, known = np.arange(len(target)), np.arange(len(target), len(points))
+    start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
+    return marginal(condition(start, known, values, RECORD_VARIANCE), asked)
+
+
+def _common_line(jobs: Sequence[JobRuns]) -> Floats:
+    """Level, slope over machines, slope over every argument; each job counts the same."""
+    weights = [np.full(len(each), len(each) ** -0.5) for each in jobs]
+    rows = [_regressors(features(each.grid, each.grid.inputs)) for each in jobs]
+    weight = np.concatenate(weights)
+    values = np.concatenate([np.log(each.seconds) for each in jobs])
+    line, *_ = np.linalg.lstsq(np.concatenate(rows) * weight[:, None], values * weight)
+    return np.asarray(line, dtype=np.float64)
+
+
+def _kernel(jobs: Sequence[JobRuns]) -> JobKernel:
+    """Return how far jobs lie from their common line."""
+    line = _common_line(jobs)
+    points, residuals = [], []
+    for each in jobs:
+        chosen = np.unique(np.linspace(0, len(each) - 1, KERNEL_ROWS).astype(np.int64))
+        points.append(_points(each.grid, chosen))
+        expected = _regressors(points[-1].features) @ line
+        residuals.append(np.log(each.seconds[chosen]) - expected)
+    return fit_kernel(_joined(points), np.concatenate(residuals), start=KERNEL_START)
+
+
+def _points(grid: PublicConfigurations, rows: Integers | None = None) -> JobPoints:
+    """Return all rows of a grid, or some."""
+    inputs = grid.inputs if rows is None else grid.inputs[rows]
+    return JobPoints(
+        np.full(len(inputs), grid.job.title),
+        np.full(len(inputs), grid.job.machine_type),
+        features(grid, inputs),
+    )
+
+
+def _regressors(found: Floats) -> Floats:
+    return np.column_stack([np.ones(len(found)), found[:, 0], found[:, 1:].sum(axis=1)])
+
+
+def _joined(parts: Sequence[JobPoints]) -> JobPoints:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.joined(part)
+    return whole
+
 
 EPSILONS = (0.5, 1.0, 3.0, 10.0)
 PROMISED = 1.0
@@ -358,7 +619,7 @@ def _targets(errors: _Errors, sizes: Sequence[int | None]) -> list[Target]:
 
 
 def _lines(rows: Sequence[Row]) -> list[Line]:
-    """The mean of the jobs over the number of training rows."""
+    """Return the mean of the jobs over the number of training rows."""
     other, same = (_boosting_rows(rows, prior) for prior in PRIORS)
     return [
         _line("original data", other, ORIGINAL, dashed=True),

@@ -9,6 +9,18 @@ the claim is the audit's power: a leak in the rest of that share could hide from
 Steps at the tangent, reports and the synthetic batch that follows from one are audited by many
 releases of two neighbouring inputs. Real noise has no seed, so the bounds vary
 a little from run to run.
+
+An attacker's success gives a lower bound on epsilon, with confidence. A mechanism that is (epsilon,
+delta)-differentially private keeps every attack below a limit. The largest epsilon whose limit an
+attack passed is a lower bound on the true epsilon. It is wrong with a chance of at most 1 -
+confidence, whatever the mechanism. A weak attack gives a bound near 0, which proves nothing.
+
+Invariant: what an attack is tuned on is never what it is judged by; where several attacks are
+tried, the chance of error is divided among them.
+
+The attacker is the strongest that the promise covers. It chose the workloads, and knows the
+model, the slot's parameters, the public code and everybody else's data. It does not know who is in,
+nor the noise. Fake noise serves as a control and protects no release.
 """
 
 import math
@@ -18,8 +30,10 @@ from functools import lru_cache, partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
+from scipy.stats import beta
 
 from fedperf_client.contributions.mechanisms import (
     NoiseSource,
@@ -30,8 +44,9 @@ from fedperf_client.contributions.mechanisms import (
     sum_features,
     sum_residuals,
 )
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, event_of
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, epsilon, to_event
 from fedperf_client.release.noise import SystemNoise
+from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.corrections import (
     ReceivedReport,
     correct_sums,
@@ -51,19 +66,147 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_simulations.experiments.privacy_audit.attacks import (
-    NOMINAL_WORKLOADS,
-    FakeNoise,
-    PairedNoise,
-)
-from fedperf_simulations.experiments.privacy_audit.bounds import (
-    Floats,
-    best_direction,
-    best_threshold,
-)
 from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.latent_points import feature_design
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+
+CONFIDENCE = 0.95
+
+_THRESHOLDS = 200
+
+Floats = NDArray[np.float64]
+
+
+def epsilon_of_rates(
+    hits: int,
+    members: int,
+    *,
+    false_alarms: int,
+    others: int,
+    delta: float,
+    confidence: float = CONFIDENCE,
+) -> float:
+    """Lower bound on epsilon from how often one event happened on two neighbouring inputs.
+
+    Under (epsilon, delta)-DP, P[event | one] <= e^epsilon P[event | other] + delta. Both
+    chances are bounded by Clopper and Pearson, each at half of the error.
+
+    Args:
+        hits: releases of the one input with the event.
+        members: releases of the one input.
+        false_alarms: releases of the other input with the event.
+        others: releases of the other input.
+        delta: of the claim.
+        confidence: of the bound.
+    """
+    level = (1 - confidence) / 2
+    lowest = float(beta.ppf(level, hits, members - hits + 1)) if hits else 0.0
+    highest = (
+        float(beta.isf(level, false_alarms + 1, others - false_alarms))
+        if false_alarms < others
+        else 1.0
+    )
+    if not lowest - delta > highest > 0:
+        return 0.0
+    return math.log((lowest - delta) / highest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """A score beyond a threshold, on one of two sides."""
+
+    threshold: float
+    above: bool
+
+    def count(self, scores: Floats) -> int:
+        beyond = scores > self.threshold if self.above else scores < self.threshold
+        return int(beyond.sum())
+
+
+def best_threshold(
+    without: Floats, with_one: Floats, *, delta: float, confidence: float = CONFIDENCE
+) -> float:
+    """Lower bound on epsilon from scores of releases of two neighbouring inputs.
+
+    The event that separates best on the first half of the scores is judged on the second.
+
+    Args:
+        without: scores of releases without the workload.
+        with_one: scores of releases with it, larger in tendency.
+        delta: of the claim.
+        confidence: of the bound.
+    """
+
+    def bound(event: _Event, absent: Floats, present: Floats) -> float:
+        # Large scores speak for the workload, small ones against it.
+        one, other = (present, absent) if event.above else (absent, present)
+        return epsilon_of_rates(
+            event.count(one),
+            len(one),
+            false_alarms=event.count(other),
+            others=len(other),
+            delta=delta,
+            confidence=confidence,
+        )
+
+    tuned = without[: len(without) // 2], with_one[: len(with_one) // 2]
+    judged = without[len(without) // 2 :], with_one[len(with_one) // 2 :]
+    places = np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]
+    thresholds = np.unique(np.quantile(np.concatenate(tuned), places))
+    events = [_Event(float(t), above) for t in thresholds for above in (True, False)]
+    return bound(max(events, key=lambda event: bound(event, *tuned)), *judged)
+
+
+def best_direction(without: Floats, with_one: Floats) -> Floats:
+    """Return the linear score that separates two samples best (Fisher), float64 [features].
+
+    To be found on other releases than those that it is used on.
+
+    Args:
+        without: float64 [releases, features].
+        with_one: the same of the neighbouring input.
+    """
+    spread = np.cov(np.concatenate([without - without.mean(0), with_one - with_one.mean(0)]).T)
+    ridge = 1e-9 * float(np.trace(np.atleast_2d(spread))) + 1e-12
+    regular = np.atleast_2d(spread) + ridge * np.eye(without.shape[1])
+    return np.asarray(np.linalg.solve(regular, with_one.mean(0) - without.mean(0)))
+
+
+NOMINAL_WORKLOADS = 1e7
+"""As many as may be declared; the noise does not depend on it."""
+
+
+class FakeNoise(SeededNoise):
+    """Noise of the wrong scale from a seed: a control that an audit has to catch."""
+
+    def __init__(self, seed: int, *, factor: float) -> None:
+        super().__init__([seed])
+        self._factor = factor
+
+    def gaussian(self, size: int) -> Floats:
+        """Normal numbers of standard deviation `factor`."""
+        return self._factor * super().gaussian(size)
+
+
+class PairedNoise:
+    """Gives every discrete draw of a source twice in a row, to one input and its neighbour.
+
+    Each of the two samples of releases is still just what the mechanism gives, and a bound
+    from two samples needs no independence between them; drawing is what takes the time.
+    """
+
+    def __init__(self, noise: NoiseSource) -> None:
+        self._noise = noise
+        self._kept: NDArray[np.int64] | None = None
+
+    def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
+        """Return a new draw, or the one before again."""
+        if self._kept is None:
+            self._kept = self._noise.discrete_gaussian(size, scale)
+            return self._kept.copy()
+        again, self._kept = self._kept, None
+        return again
+
 
 REAL = "as declared"
 FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
@@ -120,7 +263,7 @@ class Mechanism:
     silent_looks: int = 0
 
     def looks_at(self, factor: float) -> int:
-        """Number of looks at releases with this factor on the noise."""
+        """Return number of looks at releases with this factor on the noise."""
         return self.silent_looks if self.silent_looks and not factor else self.looks
 
 
@@ -131,7 +274,7 @@ class PrivacyAudit:
     claim = "the promised epsilon holds against an attacker, and fake noise is caught"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per mechanism and noise."""
+        """Return one row per mechanism and noise."""
         parts = [(mechanism, noise) for mechanism in MECHANISMS for noise in FACTORS]
         rows = [
             settings.cell(
@@ -179,18 +322,18 @@ def _target(row: Row) -> Target:
 
 
 def claimed(mechanism: Mechanism) -> float:
-    """The epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
-    return epsilon([event_of(_parameters(mechanism))], mechanism.delta)
+    """Return the epsilon of the mechanism's parameters, as the accountant of the ledger has it."""
+    return epsilon([to_event(_parameters(mechanism))], mechanism.delta)
 
 
 @lru_cache(maxsize=16)
 def _parameters(mechanism: Mechanism) -> Parameters:
     budget = PrivacyBudget(mechanism.epsilon, mechanism.delta)
-    return mechanism.make(calibrate(lambda noise: [event_of(mechanism.make(noise))], budget))
+    return mechanism.make(calibrate(lambda noise: [to_event(mechanism.make(noise))], budget))
 
 
 def _noise(factor: float, seed: int) -> NoiseSource:
-    """The source of real releases, or a fake one."""
+    """Return the source of real releases, or a fake one."""
     return SystemNoise() if factor == FACTORS[REAL] else FakeNoise(seed, factor=factor)
 
 
@@ -222,7 +365,7 @@ def _attack_neighbours(
 
 
 def _residual_report(noise_multiplier: float) -> Release:
-    """The report, seen along what one workload adds to it."""
+    """Return the report, seen along what one workload adds to it."""
     made = partial(_made_report, _report_slot(noise_multiplier))
     silence = FakeNoise(0, factor=0.0)
     added = (made(True, silence).values - made(False, silence).values).astype(np.float64)
@@ -230,7 +373,7 @@ def _residual_report(noise_multiplier: float) -> Release:
 
 
 def _directed_report(noise_multiplier: float) -> Release:
-    """A directed report with private configurations, seen along what one workload adds."""
+    """Return a directed report with private configurations, seen along what one workload adds."""
     design = feature_design(np.array([[0.0], [1.0]]), CLIP, offset_share=0.5)
     background = [PointResiduals(np.array([0]), np.array([0.0]))]
     attacked = PointResiduals(np.array([1]), np.array([CLIP]))
@@ -252,7 +395,7 @@ def _directed_report(noise_multiplier: float) -> Release:
 
 
 def _tangent_step(noise_multiplier: float) -> Release:
-    """A step at the tangent, seen along what one workload adds to it."""
+    """Return a step at the tangent, seen along what one workload adds to it."""
     parameters = _tangent_slot(noise_multiplier)
     features = np.ones((1, DIRECTIONS))
     background = [WorkloadFeatures(features, np.array([0.0]))] * BACKGROUND_WORKLOADS
@@ -271,7 +414,7 @@ def _tangent_step(noise_multiplier: float) -> Release:
 
 
 def _synthetic_batch(noise_multiplier: float) -> Release:
-    """The batch that follows from one report: mean label and number of rows in one cell."""
+    """Return the batch that follows from one report: mean label and number of rows in one cell."""
     parameters = _report_slot(noise_multiplier)
     entries = [PlanOnCluster(each.plan, each.cluster) for each in load_public_plans()]
     catalogue = by_cell(entries)

@@ -1,4 +1,16 @@
-"""Measurement of the accuracy claimed of the start, by starts that never saw a part.
+"""Train the starts: the public one that ships, and the limited one of simulations.
+
+The public start learns from everything that was measured but the validation and the test
+part of the measured set. By the validation part coordinators judge versions: its plans are
+written beside the start. The limited start knows the public part alone (`limited_start`).
+Made anew only when the measurements or the model change.
+
+Distil the additive head that ships with fedperf from the public start that ships.
+
+With workflows of the comparison set, which are drawn from a public seed; measured run times
+are not looked at. Made anew with the start.
+
+Measurement of the accuracy claimed of the start, by starts that never saw a part.
 
 One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
@@ -10,20 +22,147 @@ all of it.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
-from fedperf_shared.model.pretrained import PretrainedWidth, is_relational
+from fedperf_engines.optimizer.additive_surrogate import save_surrogate
+from fedperf_engines.optimizer.surrogate_store import SHIPPED_SURROGATE, distill_surrogate
+from fedperf_shared.execution import Execution, MeasuredPlan, PlanOnCluster
+from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_shared.model.fit import fit, predict
+from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.metrics import median_q_error
+from fedperf_shared.model.pretrained import (
+    PRETRAINED_PATH,
+    PRETRAINED_VERSION,
+    PretrainedWidth,
+    is_relational,
+)
+from fedperf_shared.model.public_plans import PUBLIC_PLANS_PATH, save_public_plans
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan
+from fedperf_simulations.baselines.cost_models import (
+    CostModel,
+    TrainingPlan,
+    train_ggfn,
+    zero_constant_inputs,
+)
+from fedperf_simulations.corpus.limited_start import LIMITED_START_PATH
+from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import Measurements, measured_plans
+from fedperf_simulations.data.datasets import at_one_speed
+
+EPOCHS = 40
+LIMITED_DROPOUT, LIMITED_EPOCHS = 0.1, 60
+"""The limited start is as it was when the claims about joining were measured."""
+
+Progress = Callable[[int, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StartReport:
+    """The report of a start: plans and prefixes it was trained on, median q-errors."""
+
+    trained_on: int
+    error_on_validation: float
+    error_on_test: float
+
+
+def train_public_start(
+    measurements: Measurements,
+    *,
+    epochs: int = EPOCHS,
+    on_progress: Progress | None = None,
+    start_path: Path = PRETRAINED_PATH,
+    plans_path: Path = PUBLIC_PLANS_PATH,
+) -> StartReport:
+    """Train and write the start and the public plans; the same for a seed on one machine."""
+    parts = split(measurements.executions)
+    held_out = {
+        e.workload for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST) for e in parts[part]
+    }
+    training_plan = measurements.training_plan(lambda workload: workload not in held_out)
+    model = train_ggfn(
+        training_plan, epochs=epochs, seed=measurements.seed, on_progress=on_progress
+    )
+    save_model(start_path, model, model_version=PRETRAINED_VERSION)
+    save_public_plans(measured_plans(one_per_workload(parts[WorkloadPart.VALIDATION])), plans_path)
+    return _report(model, len(training_plan.questions), parts)
+
+
+def train_limited_start(
+    executions: Iterable[Execution],
+    *,
+    seed: int = 0,
+    epochs: int = LIMITED_EPOCHS,
+    on_progress: Progress | None = None,
+    path: Path = LIMITED_START_PATH,
+) -> StartReport:
+    """Train and write the limited start; the same for a seed on one machine."""
+    parts = split(at_one_speed(executions))
+    public = measured_plans(parts[WorkloadPart.PUBLIC])
+    model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
+    graphs = [featurize(each.plan, each.cluster) for each in public]
+    labels = np.array([each.log_seconds for each in public])
+    fit(
+        model,
+        zero_constant_inputs(model, graphs),
+        labels,
+        epochs=epochs,
+        seed=seed,
+        on_progress=on_progress,
+    )
+    save_model(path, model, model_version=PRETRAINED_VERSION)
+    return _report(model, len(public), parts)
+
+
+def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
+    """Return median q-error of the model on measured plans."""
+    graphs = [featurize(each.plan, each.cluster) for each in plans]
+    seconds = np.exp([each.log_seconds for each in plans])
+    return median_q_error(np.exp(predict(model, graphs)), seconds)
+
+
+def _report(
+    model: GGFN, trained_on: int, parts: Mapping[WorkloadPart, Sequence[Execution]]
+) -> StartReport:
+    validation, test = (
+        error_on(model, measured_plans(one_per_workload(parts[part])))
+        for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST)
+    )
+    return StartReport(trained_on, validation, test)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReport:
+    """The size of a head's training set, and that of its file."""
+
+    workflows: int
+    bytes: int
+
+
+def distil_shipped_head(
+    measurements: Measurements,
+    *,
+    on_progress: Progress | None = None,
+    start_path: Path = PRETRAINED_PATH,
+    path: Path = SHIPPED_SURROGATE,
+) -> HeadReport:
+    """Distil and write the head; the same for a seed on one machine."""
+    teacher = predictor(load_checkpoint(start_path))
+    workflows = measurements.workflows(lambda _: True)
+    head = distill_surrogate(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
+    save_surrogate(head, path)
+    return HeadReport(len(workflows), path.stat().st_size)
+
 
 LEFT_OUT = 5
 """Of so many shapes one is left out."""
@@ -65,7 +204,7 @@ class MeasuredSingleEnginePlan:
 
 
 def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, PretrainedWidth]:
-    """The widths of every platform that was measured on workloads enough.
+    """Return the widths of every platform that was measured on workloads enough.
 
     Args:
         measurements: all of them.
@@ -139,7 +278,7 @@ def before_its_run(asked: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan 
 def errors_of(
     start: PredictLog, asked: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
-    """Each with the absolute error of the start, log seconds."""
+    """Return each with the absolute error of the start, log seconds."""
     if not asked:
         return []
     measured = np.array([each.plan.log_seconds for each in asked])
@@ -185,7 +324,7 @@ def _width(
 def _with_estimates(
     width: PretrainedWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
 ) -> PretrainedWidth:
-    """The width with what it needs, squares added, to hold `LEVEL` of these workloads.
+    """Return the width with what it needs, squares added, to hold `LEVEL` of these workloads.
 
     It is told by relational programs, and by the others, of which there are enough.
     """

@@ -5,6 +5,11 @@ per difference the cheapest plan stays. The delayed greedy rule is the one publi
 GGFN: sub-plans that differ in the last two operators placed, k^2 of them. None is exact on
 every workflow: the open operators decide what transfers are still to be paid, and the set
 of platforms started what start-ups are.
+
+The published search prunes by the delayed greedy rule and lets the model score every sub-plan, one
+by one. It serves comparisons only. Sub-plans that differ in the last two operators
+placed are kept, k^2 of them. Every extension of each by each of k platforms is a workflow of its
+own that the model is asked about.
 """
 
 from enum import StrEnum, unique
@@ -12,7 +17,8 @@ from itertools import product
 
 import numpy as np
 
-from fedperf_engines.optimizer.costs import AdditiveCosts, Ints
+from fedperf_client.prediction.prediction import PredictLog
+from fedperf_engines.optimizer.costs import AdditiveCosts, Floats, Ints
 from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
@@ -20,9 +26,14 @@ from fedperf_engines.optimizer.enumeration import (
     best_per_key,
     found,
     narrow_steps,
+    placement_steps,
     search,
 )
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.execution import ClusterConfig, PlanOnCluster
+from fedperf_shared.workflow.graph import Plan
+from fedperf_shared.workflow.topology import topological_order
+from fedperf_shared.workflow.vocabulary import Platform
 
 EXHAUSTIVE_LIMIT = 4096
 """Most assignments that are all looked at."""
@@ -50,7 +61,7 @@ class PruningRule(StrEnum):
 
 
 def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> SearchResult:
-    """What is left after pruning by `rule`, at most `count` plans, cheapest first."""
+    """Return what is left after pruning by `rule`, at most `count` plans, cheapest first."""
     steps = narrow_steps(costs)
     last_placed: list[int] = []
 
@@ -69,7 +80,7 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Se
 
 
 def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:
-    """The `count` cheapest of all plans.
+    """Return the `count` cheapest of all plans.
 
     Raises:
         TooManyPlansError: there are more than `EXHAUSTIVE_LIMIT`.
@@ -82,3 +93,33 @@ def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:
     seconds = costs.totals(every)
     order = np.argsort(seconds, kind="stable")[:count]
     return SearchResult(every[order], seconds[order], is_exact=True, candidates=plans)
+
+
+APART = 2
+
+
+def published_search(
+    costs: AdditiveCosts, cluster: ClusterConfig, predict_log: PredictLog
+) -> tuple[tuple[Platform, ...], int]:
+    """The plan that is left, and how many times the model was asked.
+
+    Args:
+        costs: say where operators may run; what anything costs is not looked at.
+        cluster: what the plans are to run on.
+        predict_log: the model.
+    """
+    steps = placement_steps(costs, topological_order(costs.workflow))
+    placed: list[int] = []
+
+    def scores(extended: PartialPlans) -> Floats:
+        prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
+        plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
+        return np.array([predict_log([PlanOnCluster(plan, cluster)])[0] for plan in plans])
+
+    def keep(step: PlacementStep, extended: PartialPlans) -> Ints:
+        placed.append(step.operator)
+        key = extended.key(placed[-APART:], len(costs.platforms))
+        return best_per_key(key, scores(extended), 1)
+
+    kept, asked = search(costs, steps, keep)
+    return costs.assignment(kept.columns[0]), asked

@@ -1,8 +1,12 @@
-"""Chosen platforms per operator, run again beside rules of thumb and the optimum.
+"""Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
 partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
 regret is told by the medians of those runs.
+
+A model of a fold learns from the measured set and from the other folds (`lessons`): no
+logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
+so that what was trained once is not trained again.
 """
 
 import math
@@ -11,11 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
 from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.prediction import (
     SURE,
@@ -28,7 +34,12 @@ from fedperf_client.prediction.prediction import (
 from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.advice.advice import run_interleaved
-from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
+from fedperf_engines.optimizer.additive_surrogate import (
+    AdditiveSurrogate,
+    load_surrogate,
+    save_surrogate,
+)
+from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.optimizer.enumeration import Assignment, choose
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
 from fedperf_engines.platforms.operations import Sink
@@ -37,9 +48,11 @@ from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_engines.workloads.data import prepare
 from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.model.checkpoint import load_checkpoint, save_model
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.cost_models import CostModel, TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.platform_rules import (
     PlatformRule,
     best_rule,
@@ -47,9 +60,105 @@ from fedperf_simulations.baselines.platform_rules import (
     constant_rules,
 )
 from fedperf_simulations.corpus.cardinality_mode import TRUE_ROWS, workflow_with
-from fedperf_simulations.corpus.comparisons import Case
-from fedperf_simulations.experiments.platform_choice.tables import FAILED, NEAR, ModelAnswers
+from fedperf_simulations.corpus.comparisons import Case, folds_of
+from fedperf_simulations.corpus.training_set import IsKnown, Measurements
+from fedperf_simulations.experiments.platform_choice.tables import (
+    FAILED,
+    NEAR,
+    SAID,
+    ModelAnswers,
+    questions,
+)
 from fedperf_simulations.harness.experiment import Row
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folds:
+    """The comparison set dealt into folds.
+
+    Attributes:
+        measurements: all that there is to learn from.
+        fold_of: of every workload of the comparison set.
+    """
+
+    measurements: Measurements
+    fold_of: Mapping[str, int]
+
+    @classmethod
+    def of(cls, measurements: Measurements) -> Self:
+        """Dealt by the seed of the measurements."""
+        return cls(measurements, folds_of(measurements.cases, seed=measurements.seed))
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """The cases of all folds."""
+        return self.measurements.cases
+
+    def asked(self, fold: int) -> list[Case]:
+        """Return the cases of a fold."""
+        return [case for case in self.cases if self.fold_of[case.workload] == fold]
+
+    def known(self, fold: int) -> IsKnown:
+        """Which workloads a model of the fold may know."""
+        return lambda workload: self.fold_of.get(workload) != fold
+
+    def training_plan(self, fold: int) -> TrainingPlan:
+        """Return the training data of a model of the fold."""
+        return self.measurements.training_plan(self.known(fold))
+
+
+@dataclass(frozen=True, slots=True)
+class FoldModels:
+    """GGFN and its head of every fold, kept in a directory; trained where they are missing."""
+
+    folds: Folds
+    directory: Path
+    epochs: int
+    seed: int
+
+    def answer(self, fold: int) -> PredictLog:
+        """Return the GGFN of a fold."""
+        path = self.directory / f"ggfn-{fold}.safetensors"
+        if not path.is_file():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            training_plan = self.folds.training_plan(fold)
+            model = train_ggfn(training_plan, epochs=self.epochs, seed=self.seed)
+            save_model(path, model, model_version=1)
+        return predictor(load_checkpoint(path))
+
+    def head(self, fold: int) -> AdditiveSurrogate:
+        """Return the additive head of a fold."""
+        path = self.directory / f"head-{fold}.safetensors"
+        if not path.is_file():
+            workflows = self.folds.measurements.workflows(self.folds.known(fold))
+            head = distil(
+                self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
+            )
+            save_surrogate(head, path)
+        return load_surrogate(path)
+
+
+def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
+    """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
+
+    With the rows that a run counted, and with what was known before it.
+
+    Args:
+        folds: the comparison set.
+        learn: the model of a fold.
+        fold: which.
+    """
+    predict_log = learn(fold)
+    for case in folds.asked(fold):
+        said = [predict_log(questions(case, each)).tolist() for each in SAID]
+        for seconds in zip(*said, strict=True):
+            yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
+
+
+def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
+    """Return a model for `answers` that is trained when it is asked for."""
+    return lambda fold: model(folds.training_plan(fold))
+
 
 CHOICE = "our choice"
 ROBUST = "our choice, where a difference can be told"
@@ -83,7 +192,7 @@ class Rerun:
     clock: Callable[[], datetime]
 
     def __call__(self, case: Case, plans: Sequence[Assignment]) -> dict[Assignment, float]:
-        """Median seconds of each plan."""
+        """Return median seconds of each plan."""
         prepare(case.program.datasets, self.data_directory)
         profiler = Profiler(
             self.pool,
@@ -101,7 +210,7 @@ class Rerun:
 
 
 def named_with(chooser: str, information: str) -> str:
-    """A chooser that was given that."""
+    """Return a chooser that was given that."""
     return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
 
 
@@ -144,7 +253,7 @@ def robust_plan(
 def said_of(
     case: Case, chosen: Assignment, answer: PredictLog, *, name: str, information: str
 ) -> Row:
-    """The predicted log seconds of a choice, and the half width that is claimed of them."""
+    """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
     asked = PlanOnCluster(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
     [log_seconds] = answer([asked]).tolist()
     return {
@@ -166,7 +275,7 @@ def covered_row(cells: Sequence[Row], name: str) -> Row:
 
 
 def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
-    """The plan with every sink where its input runs: a sink hands on what is there."""
+    """Return the plan with every sink where its input runs: a sink hands on what is there."""
     return tuple(
         plan[step.inputs[0]] if isinstance(step.operation, Sink) else platform
         for step, platform in zip(program.steps, plan, strict=True)
@@ -174,7 +283,7 @@ def sinks_at_home(program: Program, plan: Assignment) -> Assignment:
 
 
 def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignment]]:
-    """The plans of every rule, by the names of the cases.
+    """Return the plans of every rule, by the names of the cases.
 
     The rule per class is the best of all in hindsight, by the cases themselves.
     """
@@ -190,7 +299,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """The best single platform of each case, known in hindsight."""
+    """Return the best single platform of each case, known in hindsight."""
     found: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
@@ -200,7 +309,7 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
 
 
 def least_said(said: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """A model's choice among all assignments that were measured, by case."""
+    """Return a model's choice among all assignments that were measured, by case."""
     return {
         case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases
     }
@@ -240,13 +349,13 @@ def mixed_rows(cells: Sequence[Row], choosers: Sequence[str]) -> Iterator[Row]:
 
 
 def beyond(cells: Sequence[Row], name: str, rivals: Sequence[str]) -> PairedComparison:
-    """A chooser's regret less that of the rival with the least mean, program by program."""
+    """Return a chooser's regret less that of the rival with the least mean, program by program."""
     ours, *theirs = (np.minimum(mixed_regrets(cells, each), FAILED) for each in (name, *rivals))
     return PairedComparison.points(ours, min(theirs, key=lambda regrets: float(regrets.mean())))
 
 
 def mixed_regrets(cells: Sequence[Row], chooser: str) -> Floats:
-    """The regrets of one chooser, [cases]."""
+    """Return the regrets of one chooser, [cases]."""
     return np.array([_number(each[chooser]) / _number(each[FASTEST]) - 1 for each in cells])
 
 

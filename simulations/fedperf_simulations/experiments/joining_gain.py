@@ -16,8 +16,15 @@ Each seed draws the newcomer's own executions, the noise and the folds; in the m
 drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomers of means over
 seeds. Changes are paired by newcomer, in percent (`harness.paired`), against two predictors. One is
 the strongest local-only predictor, chosen in hindsight at each n among the client's and the plain
-ones of `baselines.home_models`. The other is the mix of own executions with the public start.
-Beside mean percentages, which a few answers far too long can make, stands the MAE of the log.
+ones of `baselines.home_models`. The other is the ensemble of own executions and the pretrained
+model. Beside mean percentages, which a few answers far too long can make, stands the MAE of the
+log.
+
+All kinds of data are judged alike. A newcomer draws n of its own executions, and every predictor
+that an organization could use predicts the rest, or some that were held out: from own executions
+alone, with the pretrained model, and with the results of joining. Predictors and their weights are
+the client's. Two plain ones are compared with those from own executions alone
+(`baselines.home_models`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,43 +36,52 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.ensemble.learner_catalogue import (
+    joined_learners,
+    local_learners,
+    public_learners,
+)
+from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
+from fedperf_client.prediction.ensemble.training_data import TrainingSet
+from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.query_encoding import History
-from fedperf_client.release.accountant import PrivacyBudget, calibrate, event_of
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    Learner,
+    LocalProcess,
+)
+from fedperf_client.prediction.prediction import PredictLog, QueryRegime
+from fedperf_client.prediction.query_encoding import EncodedQueries, History
+from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
+from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
+from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.baselines.cost_models import robopt_vector
+from fedperf_simulations.baselines.home_models import HOME_MODELS
+from fedperf_simulations.baselines.table_mixture import (
+    joined_table_learners,
+    local_table_learners,
+    mixed_for,
+)
 from fedperf_simulations.corpus.limited_start import load_limited_start
-from fedperf_simulations.corpus.new_platform import MeasuredTimes
-from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
-from fedperf_simulations.corpus.starts.pretraining import one_per_workload
+from fedperf_simulations.corpus.organizations import (
+    MeasuredTimes,
+    WorkloadPart,
+    one_per_workload,
+    organization,
+    split,
+)
 from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data import c3o, tokio
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.experiments.joining_gain.new_participants import (
-    WITH_PUBLIC,
-    Predictors,
-    TableRows,
-    judge_plans,
-    judge_tables,
-    personalized,
-)
-from fedperf_simulations.experiments.joining_gain.table import (
-    EPS1,
-    EPS3,
-    LOG_MAE,
-    MAPE,
-    NO_NOISE,
-    ONCE1,
-    ONCE3,
-    Q50,
-    GainTable,
-    plotted,
-)
 from fedperf_simulations.federation.c3o_federation import job_federation, published_kernel
 from fedperf_simulations.federation.channel import (
     DELTA,
@@ -78,10 +94,306 @@ from fedperf_simulations.federation.job_kernel import RECORD_VARIANCE, JobKernel
 from fedperf_simulations.federation.linearized_training import private_steps
 from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.federation.tokio_federation import sender
+from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
 Floats = NDArray[np.float64]
+Positions = NDArray[np.int64]
+
+LOCAL = "local-only"
+LOCAL_PROCESS = "local-only, Gaussian process"
+PUBLIC_AS_IS = "public start as is"
+WITH_PUBLIC = "local + public start"
+
+CLIENTS = (LOCAL, LOCAL_PROCESS)
+LOCALS = (*CLIENTS, *HOME_MODELS)
+"""The strongest of these, chosen in hindsight, is what joining is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictorErrors:
+    """The errors of one predictor.
+
+    Attributes:
+        mape: mean absolute error relative to what was measured, percent.
+        q50: median q-error.
+        log_mae: mean absolute error of the natural log, log seconds. A few answers that are far
+            too long do not make all of it, nor is it kinder to answers that are too short.
+    """
+
+    mape: float
+    q50: float
+    log_mae: float
+
+    @classmethod
+    def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
+        """Return the errors from natural logs, [asked]."""
+        given, truth = np.exp(answers), np.exp(measured)
+        log_mae = float(np.abs(answers - measured).mean())
+        return cls(100 * mape(given, truth), median_q_error(given, truth), log_mae)
+
+
+Predictors = Mapping[str, PredictorErrors]
+
+
+def as_is(joined: str) -> str:
+    """Return name of the shared belief or model without own executions."""
+    return f"{joined}, as is"
+
+
+def personalized(joined: str) -> str:
+    """Return name of the mix that an organization that joined predicts with."""
+    return f"{joined}, personalized"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableRows:
+    """A newcomer's own executions as rows of a table.
+
+    Attributes:
+        features: what predictors read, [rows, columns].
+        measured: natural log of what is asked about, [rows].
+        points: public point of each row in every belief, [rows].
+    """
+
+    features: Floats
+    measured: Floats
+    points: Positions
+
+    def samples(self, rows: Positions, belief: GaussianPosterior) -> EncodedQueries:
+        """Samples of those rows, with the mean of `belief` as the start model."""
+        points = self.points[rows]
+        return EncodedQueries(self.features[rows], points, {REFERENCE: belief.mean[points]})
+
+
+def judge_tables(
+    rows: TableRows,
+    own: Positions,
+    asked: Positions,
+    beliefs: Mapping[str, GaussianPosterior],
+    *,
+    start: GaussianPosterior,
+    seed: int,
+) -> Predictors:
+    """Return every predictor's errors on `asked`, knowing `own` executions.
+
+    Args:
+        rows: the newcomer's.
+        own: rows that it ran, any number.
+        asked: rows that it asks about.
+        beliefs: what joining gave, by name.
+        start: the public start.
+        seed: of folds.
+    """
+
+    def answers(learners: Sequence[Learner], belief: GaussianPosterior) -> PredictorErrors:
+        known = TrainingSet(
+            rows.samples(own, belief),
+            rows.measured[own],
+            _nowhere(len(own)),
+            np.arange(len(own)),
+        )
+        mixture = mixed_for(QueryRegime.SEEN, _nowhere(len(asked)), known, learners, seed=seed)
+        return PredictorErrors.of(mixture(rows.samples(asked, belief)), rows.measured[asked])
+
+    def uncorrected(belief: GaussianPosterior) -> PredictorErrors:
+        return PredictorErrors.of(belief.mean[rows.points[asked]], rows.measured[asked])
+
+    found = {PUBLIC_AS_IS: uncorrected(start)}
+    if len(own):
+        found[LOCAL] = answers(local_table_learners(), start)
+        found[LOCAL_PROCESS] = answers([LocalProcess()], start)
+        found |= _home_models(rows.features, rows.measured, own, asked)
+    found[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
+    for name, belief in beliefs.items():
+        found[as_is(name)] = uncorrected(belief)
+        found[personalized(name)] = answers(joined_table_learners(belief.covariance), belief)
+    return found
+
+
+def judge_plans(
+    own: History,
+    asked: History,
+    models: Mapping[str, PredictLog],
+    *,
+    start: PredictLog,
+    seed: int,
+) -> Predictors:
+    """As `judge_tables`, for plans; the joined models start from `start`."""
+
+    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
+        mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
+        return PredictorErrors.of(mix.predict_log(asked.queries), asked.log_seconds)
+
+    def uncorrected(model: PredictLog) -> PredictorErrors:
+        return PredictorErrors.of(model(asked.queries), asked.log_seconds)
+
+    found = {PUBLIC_AS_IS: uncorrected(start)}
+    if len(own):
+        found[LOCAL] = answers(local_learners(), {})
+        both = [*own.queries, *asked.queries]
+        vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
+        measured = np.concatenate([own.log_seconds, asked.log_seconds])
+        found |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
+    found[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
+    for name, model in models.items():
+        starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
+        found[as_is(name)] = uncorrected(model)
+        found[personalized(name)] = answers(joined_learners(is_newer=True), starts)
+    return found
+
+
+def _home_models(
+    features: Floats, measured: Floats, own: Positions, asked: Positions
+) -> Predictors:
+    """Return what anybody would try, on rows of `features` and logs of what was measured."""
+    return {
+        name: PredictorErrors.of(
+            learn(features[own], measured[own], features[asked]), measured[asked]
+        )
+        for name, learn in HOME_MODELS.items()
+    }
+
+
+def _nowhere(count: int) -> ScaleAndSize:
+    """Places that say nothing: what is asked is drawn like what is known."""
+    return ScaleAndSize(np.zeros(count), np.zeros(count))
+
+
+EPS1, EPS3, NO_NOISE = "epsilon 1", "epsilon 3", "no noise"
+ONCE1, ONCE3 = "epsilon 1, noise once per job", "epsilon 3, noise once per job"
+
+
+MAPE, Q50, LOG_MAE = "MAPE", "q50", "MAE of the log"
+
+
+@dataclass(frozen=True, slots=True)
+class GainTable:
+    """Errors of one data set.
+
+    Attributes:
+        mape: by predictor and n, one value per newcomer that has so many executions.
+        q50: the same.
+        log_mae: the same.
+    """
+
+    mape: Mapping[tuple[str, int], Floats]
+    q50: Mapping[tuple[str, int], Floats]
+    log_mae: Mapping[tuple[str, int], Floats]
+
+    @classmethod
+    def of(cls, cases: Sequence[Row]) -> "GainTable":
+        """Means over seeds; newcomers without enough executions lack some n."""
+        return cls(*(_by_newcomer(cases, each) for each in (MAPE, Q50, LOG_MAE)))
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of own executions."""
+        return sorted({own for _, own in self.mape})
+
+    @property
+    def joined(self) -> list[str]:
+        """Names of the ways to join that the table holds."""
+        there = {name for name, _ in self.mape}
+        return [
+            name for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE) if personalized(name) in there
+        ]
+
+    def strongest(self, own: int) -> str | None:
+        """Return the local-only predictor with the least mean error at that n; None at 0."""
+        known = [name for name in LOCALS if (name, own) in self.mape]
+        return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
+
+    def change(self, name: str, rival: str, own: int) -> PairedComparison:
+        """Return the change from `rival` to `name`; both keys must be there."""
+        return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
+
+    def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
+        """As `change`, of the log's error."""
+        return PairedComparison.percent(self.log_mae[name, own], self.log_mae[rival, own])
+
+    def rows(self, data: str) -> Iterator[Row]:
+        """Yield one per predictor and n."""
+        for name, own in self.mape:
+            strongest = self.strongest(own)
+            joined = name not in LOCALS
+            local = self.change(name, strongest, own) if joined and strongest else None
+            public = self.change(name, WITH_PUBLIC, own) if joined and own else None
+            log_local = self.log_change(name, strongest, own) if joined and strongest else None
+            log_public = self.log_change(name, WITH_PUBLIC, own) if joined and own else None
+            yield {
+                "data": data,
+                "predictor": name,
+                "n": own,
+                "newcomers": len(self.mape[name, own]),
+                MAPE: float(self.mape[name, own].mean()),
+                f"median {MAPE}": float(np.median(self.mape[name, own])),
+                Q50: float(self.q50[name, own].mean()),
+                **_columns("vs local", local),
+                **_columns("vs local + public", public),
+                LOG_MAE: float(self.log_mae[name, own].mean()),
+                **_columns(f"{LOG_MAE} vs local", log_local),
+                **_columns(f"{LOG_MAE} vs local + public", log_public),
+            }
+
+
+def _columns(title: str, change: PairedComparison | None) -> Row:
+    """Percent: of the mean with its 95 % interval, the median of newcomers, who is better."""
+    low, high = (change and change.interval) or (None, None)
+    return {
+        f"{title}, %": change.mean if change else None,
+        f"{title}, low": low,
+        f"{title}, high": high,
+        f"{title}, median": change.median if change else None,
+        f"{title}, better": change.wins if change else None,
+    }
+
+
+def _by_newcomer(cases: Sequence[Row], metric: str) -> dict[tuple[str, int], Floats]:
+    """Means over seeds by predictor and n, [newcomers]."""
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for case in cases:
+        own, newcomer, error = case["n"], case["newcomer"], case[metric]
+        if not (isinstance(own, int) and isinstance(newcomer, int) and isinstance(error, float)):
+            raise TypeError(f"a case has n, newcomer and {metric}, not {case}")
+        key = str(case["predictor"]), own
+        found.setdefault(key, {}).setdefault(newcomer, []).append(error)
+    return {
+        key: np.array([np.mean(errors) for errors in of_newcomers.values()])
+        for key, of_newcomers in found.items()
+    }
+
+
+def plotted(out: Path, data: str, table: GainTable) -> Path:
+    """MAPE over n with standard errors: local-only, with the public start, joined."""
+    wanted = (
+        *CLIENTS,
+        WITH_PUBLIC,
+        *(personalized(name) for name in (EPS1, EPS3, NO_NOISE) if name in table.joined),
+    )
+    lines = []
+    for name in wanted:
+        sizes = [own for own in table.sizes if (name, own) in table.mape]
+        if not sizes:
+            continue
+        errors = [table.mape[name, own] for own in sizes]
+        lines.append(
+            Line(
+                name,
+                [table.sizes.index(own) for own in sizes],
+                [float(each.mean()) for each in errors],
+                dashed=name in CLIENTS,
+                spread=[float(each.std() / np.sqrt(len(each))) for each in errors],
+            )
+        )
+    marks = [str(own) for own in table.sizes]
+    chart = lines_chart(lines, f"own executions: {data}", "MAPE, %", marks=marks, is_log=True)
+    path = out / f"{data.replace(',', '').replace(' ', '_').lower()}.svg"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(chart, encoding="utf-8")
+    return path
+
 
 SIZES = (0, 3, 5, 10, 30, 100)
 SEEDS = 5
@@ -168,7 +480,7 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
 
 
 def _newcomer(settings: Settings, data: str, newcomer: int) -> Iterator[Row]:
-    """A row per seed, n and predictor."""
+    """Yield a row per seed, n and predictor."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
         for own, predictors in WORLDS[data].judged(settings, newcomer, sizes, seed):
@@ -315,14 +627,14 @@ def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
 
 @cache
 def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoint:
-    """The shared model that the newcomer finds; its noise is drawn once for all seeds."""
+    """Return the shared model that the newcomer finds; its noise is drawn once for all seeds."""
     part = NEWCOMERS[newcomer]
     members = [_member(each, quick=quick) for each in MEMBERS[part]]
     anchors = anchors_of(load_public_plans())
     size = float(min(len(each) for each in members))
 
     def events(sigma: float) -> list[DpEvent]:
-        return [event_of(LinearizedParameters(sigma, size))] * STEPS
+        return [to_event(LinearizedParameters(sigma, size))] * STEPS
 
     # Without privacy the noise is one that nobody would notice.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))

@@ -1,1 +1,0 @@
-"""Experiment: the number of configurations that a campaign has to run."""

@@ -1,1 +1,0 @@
-"""Experiment: the gain of an organization that joins."""

@@ -1,1 +1,0 @@
-"""Experiment: attacks on every mechanism of a release, to test the promised epsilon."""

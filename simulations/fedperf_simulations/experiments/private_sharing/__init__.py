@@ -1,1 +1,0 @@
-"""Experiment: the cost of sharing few runs privately."""
