@@ -311,7 +311,7 @@ class PredictionNotes:
     @property
     def scope_sentence(self) -> str:
         """The scope in a sentence."""
-        sentence = f"times are of {self.timing_scope}; waiting and start-up come on top"
+        sentence = f"times are of {self.timing_scope}, without queueing and start-up"
         startup = self.startup_seconds
         return sentence if startup is None else f"{sentence}, {duration_text(startup)} when it ran"
 
