@@ -383,8 +383,8 @@ class EvidenceSource(StrEnum):
     OTHER_RESOURCES = "own runs of it on other resources"
     OTHER_SIZE = "own runs of it at other sizes"
     OWN_JOBS = "own jobs of its kind"
-    OWN_JOBS_AND_START = "own jobs of its kind and the start"
-    START = "the start that ships"
+    OWN_JOBS_AND_START = "own jobs of its kind and the pretrained model"
+    START = "the pretrained model"
     SHARED = "the shared model"
     UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 

@@ -120,7 +120,7 @@ def _flat(workloads: Sequence[Sequence[Execution]]) -> tuple[Execution, ...]:
     return tuple(each for executions in workloads for each in executions)
 
 
-ALONE, WITH_START, JOINED = "alone", "with the start that ships", "joined"
+ALONE, WITH_START, JOINED = "alone", "with the pretrained model", "joined"
 
 _WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
 

@@ -76,7 +76,7 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
     assert "First release: 30 November 2026." in said
     assert "runs stored before 29 November 2026, 00:00 UTC" in said
     assert "the default calendar" in said
-    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
+    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more organizations like this one"):
         assert change in said
 
 
