@@ -132,9 +132,9 @@ class PlannedSlots:
         """Yield lines for people below the table."""
         if not self.schedule.slots:
             return
+        yield "Epsilon is the privacy cost of one slot alone. The costs of all slots"
         yield (
-            "Epsilon in the table is the privacy cost of one slot alone. The costs of all slots "
-            f"compose to at most {self.budget.epsilon:g}, less than their sum, at delta "
+            f"compose to at most {self.budget.epsilon:g} (less than their sum), at delta "
             f"{self.budget.delta:g}."
         )
         first, ordinary = self.schedule.slots[0].key, len(self.schedule.calendar.report_slots)

@@ -47,8 +47,9 @@ LOG_SECONDS_LIMIT = math.log(MAX_RUNTIME_SECONDS)
 """Log seconds of every model are clipped to this on either side of 0."""
 
 SIGNED_FROM = 79
-"""Workloads from which on both ends of a 90 % interval are ranks of signed errors. With so many,
-one workload hardly moves an end; from 19 on, the end would not be the largest error."""
+"""Workloads from which on both ends of a 90 % interval are ranks of signed errors. From 39 on
+the end is not the largest error. With 79, three errors lie beyond each end, so that one workload
+hardly moves it."""
 
 CLAIMED_LEVEL = 0.9
 """Confidence level of published half-widths."""
@@ -581,7 +582,7 @@ def probability_faster(
     starts: tuple[float, float] = (0.0, 0.0),
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> float:
-    """Return the probability that `one` takes less time than `other`, in (0, 1).
+    """Return the probability that `one` takes less time than `other`, in [0, 1].
 
     Args:
         one: a prediction.

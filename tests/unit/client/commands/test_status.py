@@ -88,7 +88,7 @@ def test_programs_read_the_same_and_within_eight_days(organization: Organization
     assert facts["calendar"] == "default"
     changes = facts["changes"]
     assert isinstance(changes, list)
-    more = next(each for each in changes if "members" in each["change"])
+    more = next(each for each in changes if "organizations" in each["change"])
     assert more["expected_error"] < facts["expected_error"]
     assert more["reports"] == facts["reports"]
     assert organization.status()["first_release"] == facts["first_release"]
