@@ -146,16 +146,16 @@ class ReportChannel:
         """Return one row per condition, of the cases of its cell."""
         ask = lru_cache(maxsize=1)(partial(_questions, settings))
         console = Console(stderr=True)
-        found = {
+        rows = {
             each: settings.cases(each.key, partial(_cases, each, ask, settings))
             for each in track(CONDITIONS, "conditions", console=console, transient=True)
         }
-        errors = {each: _by_newcomer(cases) for each, cases in found.items()}
+        errors = {each: _by_new_participant(cases) for each, cases in rows.items()}
         return ExperimentOutcome(
-            [_row(each, cases, errors) for each, cases in found.items()],
+            [_row(each, cases, errors) for each, cases in rows.items()],
             _targets(errors),
             self.public_files(settings.data),
-            cases=[case for cases in found.values() for case in cases],
+            cases=[case for cases in rows.values() for case in cases],
             notes=NOTES,
         )
 
@@ -231,16 +231,16 @@ def _row(condition: ChannelCondition, cases: Sequence[Row], errors: Errors) -> R
     } | {job: float(each.mean()) for job, each in sorted(_grouped(cases, "job", MAPE).items())}
 
 
-def _by_newcomer(cases: Sequence[Row]) -> Floats:
+def _by_new_participant(cases: Sequence[Row]) -> Floats:
     return np.array([each.mean() for each in _grouped(cases, "newcomer", MAPE).values()])
 
 
 def _grouped(cases: Sequence[Row], by: str, metric: str) -> dict[str, Floats]:
     """Errors by newcomer, job or seed, in the order of the cases."""
-    found: dict[str, list[float]] = {}
+    groups: dict[str, list[float]] = {}
     for case in cases:
-        found.setdefault(str(case[by]), []).append(number(case[metric]))
-    return {key: np.array(values) for key, values in found.items()}
+        groups.setdefault(str(case[by]), []).append(number(case[metric]))
+    return {key: np.array(values) for key, values in groups.items()}
 
 
 def _channel(condition: ChannelCondition) -> Channel:
@@ -259,12 +259,12 @@ def _errors(
     seed: int,
 ) -> tuple[float, float]:
     noise = SeededNoise([settings.seed, question.number, seed])
-    return _judged(question, ANSWERS[condition.what](question, channel, noise, seed))
+    return _held_out_errors(question, ANSWERS[condition.what](question, channel, noise, seed))
 
 
-def _judged(question: JobFederation, belief: GaussianPosterior) -> tuple[float, float]:
+def _held_out_errors(question: JobFederation, posterior: GaussianPosterior) -> tuple[float, float]:
     """MAPE in percent and median q-error of the newcomer's predictions."""
-    answers = np.exp(question.asked(belief).mean)
+    answers = np.exp(question.asked(posterior).mean)
     seconds = np.exp(question.newcomer.log_seconds)
     return 100 * mape(answers, seconds), median_q_error(answers, seconds)
 
@@ -360,10 +360,10 @@ def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
 
 
 def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:
-    start, known = question.start, len(question.others) + len(question.newcomer)
+    start, rows = question.start, len(question.others) + len(question.newcomer)
     features = np.concatenate([question.others.features, question.newcomer.features])
     off = np.zeros(len(start.mean))
-    off[:known] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
+    off[:rows] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
     return GaussianPosterior(start.mean + off, start.covariance)
 
 

@@ -115,8 +115,11 @@ class ReplicatedSequence:
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
         """Errors of the models on every segment's test rows, [seeds, segments] each."""
-        judged = [self._judged(models, segment) for segment in self.dealt]
-        return {name: np.stack([each[name] for each in judged], axis=1) for name in judged[0]}
+        segment_errors = [self._judged(models, segment) for segment in self.dealt]
+        return {
+            name: np.stack([each[name] for each in segment_errors], axis=1)
+            for name in segment_errors[0]
+        }
 
     def _judged(self, models: SeedModels, segment: Sequence[SegmentSplit]) -> dict[str, Floats]:
         answers = models.answers([each.test.inputs for each in segment])
@@ -140,15 +143,15 @@ def learn(
         ewc: weight of elastic weight consolidation beside it, None for none.
     """
     models, errors = course.untrained(), []
-    kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
+    stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     anchors: list[Anchor] = []
     for place, segment in enumerate(course.dealt):
         if not (method.is_frozen and place):
-            inputs, targets = training_plans(course, method, place, models, kept)
+            inputs, targets = training_plans(course, method, place, models, stored)
             penalty = partial(_pull, anchors, ewc) if ewc is not None else None
             models = fit(models, inputs, targets, penalty=penalty)
         errors.append(course.errors(models))
-        close(course, method, place, models, kept)
+        close(course, method, place, models, stored)
         if ewc is not None:
             anchors.append(Anchor.of(models, segment))
     return over_time(errors)
@@ -159,7 +162,7 @@ def training_plans(
     method: RehearsalMethod,
     place: int,
     models: SeedModels,
-    kept: Sequence[Sequence[Sequence[Records]]],
+    stored: Sequence[Sequence[Sequence[Records]]],
 ) -> tuple[Tensor, Tensor]:
     """The rows of all steps of a segment, [seeds, steps, rows, inputs] and [seeds, steps, rows].
 
@@ -168,18 +171,20 @@ def training_plans(
         method: of not forgetting.
         place: of the segment.
         models: as they are before it: the teachers.
-        kept: of the earlier segments, by seed.
+        stored: of the earlier segments, by seed.
     """
-    drawn = []
-    for seed, (dealt, rng) in enumerate(
+    sampled_plans = []
+    for seed, (split, rng) in enumerate(
         zip(course.dealt[place], course.generators(3, place), strict=True)
     ):
-        sources: Sequence[RowSource] = [RowSource([dealt.training], ROWS)]
+        sources: Sequence[RowSource] = [RowSource([split.training], ROWS)]
         if place:
-            sources = method.sources(kept[seed], dealt.training, teacher(models, seed))
-        drawn.append([each.draw(course.steps, rng) for each in sources])
-    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in drawn]
-    targets = [[by_step(each.targets, course.steps) for each in of_seed] for of_seed in drawn]
+            sources = method.sources(stored[seed], split.training, teacher(models, seed))
+        sampled_plans.append([each.draw(course.steps, rng) for each in sources])
+    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in sampled_plans]
+    targets = [
+        [by_step(each.targets, course.steps) for each in of_seed] for of_seed in sampled_plans
+    ]
     return _stacked(inputs), _stacked(targets)
 
 
@@ -188,14 +193,14 @@ def close(
     method: RehearsalMethod,
     place: int,
     models: SeedModels,
-    kept: Sequence[list[Sequence[Records]]],
+    stored: Sequence[list[Sequence[Records]]],
 ) -> None:
     """Keep of a segment what the method keeps; nothing else of it is looked at again."""
-    for seed, (dealt, rng) in enumerate(
+    for seed, (split, rng) in enumerate(
         zip(course.dealt[place], course.generators(2, place), strict=True)
     ):
-        closed = ClosedSegment(dealt.table, dealt.training, teacher(models, seed), rng)
-        kept[seed].append(method.keep(closed))
+        closed = ClosedSegment(split.table, split.training, teacher(models, seed), rng)
+        stored[seed].append(method.keep(closed))
 
 
 def teacher(models: SeedModels, seed: int) -> Teacher:
@@ -225,13 +230,13 @@ class Anchor:
         inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
         targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))
         made = models.layers(inputs)
-        said = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
+        gradients = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
         rows = inputs.shape[1]
         weights = [
             torch.bmm(a.square().mT, d.square()) / rows
-            for a, d in zip(made[:-1], said, strict=True)
+            for a, d in zip(made[:-1], gradients, strict=True)
         ]
-        biases = [d.square().mean(dim=1, keepdim=True) for d in said]
+        biases = [d.square().mean(dim=1, keepdim=True) for d in gradients]
         return cls(models.parameters, (*weights, *biases))
 
 

@@ -101,12 +101,12 @@ class Intervals:
             rows += [{"part": part.name, "looks": LOOKS.get(part.name), **row} for row in table]
             cases += [{"part": part.name, **each} for each in of_part]
             notes += part.notes
-        drawn = coverage_chart(rows, settings.out / "coverage.svg")
+        chart = coverage_chart(rows, settings.out / "coverage.svg")
         return ExperimentOutcome(
             rows,
             targets,
             self.public_files(settings.data),
-            [drawn] if drawn else [],
+            [chart] if chart else [],
             cases,
             notes,
         )

@@ -62,21 +62,21 @@ SLOPES, PROCESS = "slope prior", "Gaussian process"
 OWN_PROCESS = "Gaussian process of the client"
 
 
-def ernest(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+def ernest(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Ernest on machines and size, [asked]."""
     read = [layout.scale_feature, layout.size_feature]
-    return ernest_parts(known[:, read], logs, asked[:, read])
+    return ernest_parts(training[:, read], logs, queries[:, read])
 
 
-def slopes(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
     """The prior on slopes; columns of the layout's other numbers in their deviations, [asked]."""
     first = [layout.scale_feature, layout.size_feature]
-    both = np.concatenate([known, asked])
+    both = np.concatenate([training, queries])
     left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)
     deviation = left.std(axis=0)
     others = (left - left.mean(axis=0))[:, deviation > 0] / deviation[deviation > 0]
     columns = np.column_stack([both[:, first], others])
-    return slope_prior(columns[: len(known)], logs, columns[len(known) :])
+    return slope_prior(columns[: len(training)], logs, columns[len(training) :])
 
 
 Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
@@ -148,11 +148,11 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
         for count in KNOWN:
             known, asked = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
-            rows += [{**about, **row} for row in _judged(one, known, asked)]
+            rows += [{**about, **row} for row in _held_out_rows(one, known, asked)]
     return rows
 
 
-def _judged(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row]:
+def _held_out_rows(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
     answers = predictions(home_of(one, known), one, asked)
@@ -174,25 +174,25 @@ def _judged(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row
     return rows
 
 
-def _errors(name: str, said: Floats, truth: Floats) -> Row:
-    logs = np.abs(np.log(said) - np.log(truth))
-    return {PREDICTOR: name, MAPE: 100 * mape(said, truth), LOG_ERROR: float(logs.mean())}
+def _errors(name: str, predicted: Floats, truth: Floats) -> Row:
+    logs = np.abs(np.log(predicted) - np.log(truth))
+    return {PREDICTOR: name, MAPE: 100 * mape(predicted, truth), LOG_ERROR: float(logs.mean())}
 
 
 def rows_of(cases: Cases) -> list[Row]:
     """Return a row per number of known configurations and predictor."""
     rows: list[Row] = []
-    for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
-        errors, groups = column(chosen, MAPE), labels(chosen)
-        row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, **SET_ASIDE, "cases": len(chosen)}
+    for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
+        errors, groups = column(group, MAPE), labels(group)
+        row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, **SET_ASIDE, "cases": len(group)}
         row |= {"groups": len(set(groups)), f"median {MAPE}": float(np.median(errors))}
         row |= {f"worst {MAPE}": float(errors.max())}
-        row[LOG_ERROR] = float(column(chosen, LOG_ERROR).mean())
+        row[LOG_ERROR] = float(column(group, LOG_ERROR).mean())
         if name == OURS:
-            hits = column(chosen, COVERED)
+            hits = column(group, COVERED)
             row |= {COVERED: float(hits.mean()), **ends(COVERED, interval_by_groups(hits, groups))}
-            row |= {RATIO: float(np.median(column(chosen, RATIO)))}
-            row |= {CHOSEN: float(column(chosen, CHOSEN).mean())}
+            row |= {RATIO: float(np.median(column(group, RATIO)))}
+            row |= {CHOSEN: float(column(group, CHOSEN).mean())}
         else:
             change = _against(cases, of, str(name))
             row["fedperf, times it"] = float(np.exp(change.mean))
@@ -210,19 +210,19 @@ def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """Against each opponent at each number, against the best of them, and on what is chosen."""
-    found = []
+    targets = []
     for count in KNOWN:
         of = situation(count)
         for rival in OPPONENTS:
             what = f"{of}: upper end of log(MAPE / that of {rival})"
-            found.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
+            targets.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
         best, share = _twice_the_best(cases, of)
         what = f"{of}: share of cases above twice the error of {best}, the best opponent there"
-        found.append(Target(what, MOST_TWICE, share))
+        targets.append(Target(what, MOST_TWICE, share))
         [row] = where(rows, situation=of, predictor=OURS)
         what = f"{of}: covered, the configuration that looks fastest"
-        found.append(least_target(what, row, CHOSEN, LEAST_CHOSEN))
-    return found
+        targets.append(least_target(what, row, CHOSEN, LEAST_CHOSEN))
+    return targets
 
 
 def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:

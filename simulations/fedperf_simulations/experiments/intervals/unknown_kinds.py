@@ -129,7 +129,7 @@ def _profiles() -> tuple[Execution, ...]:
 
 
 @cache
-def _judged_on_spark() -> tuple[Execution, ...]:
+def _held_out_on_spark() -> tuple[Execution, ...]:
     there = measured_executions(JUDGED_SESSIONS)
     return tuple(each for each in there if _is_on(each, Platform.SPARK))
 
@@ -157,8 +157,8 @@ def _cases(settings: Settings, name: str) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        asked = some(_questions(HOMES[name].asked), most, rng)
-        plans = [PlanOnCluster(each.plan, each.cluster) for each in asked]
+        queries = some(_questions(HOMES[name].asked), most, rng)
+        plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
             questions = asked_with(plans, information)
             homes = {OURS: History.from_executions(held), THE_START: NOTHING}
@@ -168,7 +168,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
                     AnswerLabel(situation(name), who, each.workload, information).predicted(
                         each.runtime_seconds, answer, draw=draw
                     )
-                    for each, answer in zip(asked, answers, strict=True)
+                    for each, answer in zip(queries, answers, strict=True)
                 ]
     return rows
 
@@ -182,8 +182,8 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
     """Executions of a home, in the order of the sets that they come from."""
     if home.sessions:
         names = list(dict.fromkeys(session_of(each) for each in _spark()))
-        chosen = set(some(names, home.sessions, rng))
-        yield from (each for each in _spark() if session_of(each) in chosen)
+        sessions = set(some(names, home.sessions, rng))
+        yield from (each for each in _spark() if session_of(each) in sessions)
     yield from some(_profiles(), home.profiles, rng) if home.profiles else ()
     for platform, count in (home.jobs or {}).items():
         there = [each for part in HOLD for each in _parts()[part] if _is_on(each, platform)]
@@ -195,7 +195,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
 
 def _questions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
-        return list(_judged_on_spark())
+        return list(_held_out_on_spark())
     there = (each for part in UNSEEN for each in _parts()[part])
     return [each for each in there if _is_on(each, platform)]
 
@@ -212,12 +212,12 @@ def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]
 def rows_of(cases: Cases) -> list[Row]:
     """Figures of each home and information, and ours over the start's own."""
     rows = []
-    for (of, name, information), chosen in by(cases, SITUATION, PREDICTOR, KNOWN).items():
-        row = figures(chosen)
+    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
+        row = figures(group)
         if name == OURS:
             start = where(cases, situation=of, predictor=THE_START, information=information)
-            change = PairedComparison.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
-            ours, public = (float(np.median(log_q(each))) for each in (chosen, start))
+            change = PairedComparison.by_groups(log_q(group), log_q(start), groups=labels(group))
+            ours, public = (float(np.median(log_q(each))) for each in (group, start))
             row = {
                 **row,
                 TIMES: float(np.exp(ours - public)),
@@ -230,14 +230,14 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     """Return the targets for each home, with the rows that a run counted."""
-    found = []
+    targets = []
     for name in HOMES:
         of = situation(name)
         [row] = where(rows, situation=of, predictor=OURS, information=TRUE_ROWS)
         what = f"{of}: median q-error over the start's own"
-        found.append(most_target(what, row, TIMES, MOST_TIMES))
-        found.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))
-    return found
+        targets.append(most_target(what, row, TIMES, MOST_TIMES))
+        targets.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))
+    return targets
 
 
 PART = EvaluationPart("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)
