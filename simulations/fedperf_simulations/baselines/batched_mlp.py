@@ -44,7 +44,7 @@ class SeedModels:
         return cls(tuple(parameters[:layers]), tuple(parameters[layers:]))
 
     @classmethod
-    def drawn(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
+    def draw(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
         """Untrained, each seed from its own generator; as torch draws linear layers."""
         weights, biases = [], []
         sizes = (inputs, HIDDEN, HIDDEN, 1)

@@ -261,7 +261,7 @@ class TrainingPlan:
 
     questions: Sequence[PlanOnCluster]
     log_seconds: Floats
-    asked: NDArray[np.int64]
+    queries: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
@@ -307,7 +307,7 @@ def train_ggfn(
         epochs=epochs,
         seed=seed,
         on_progress=on_progress,
-        questions=training_plan.asked,
+        questions=training_plan.queries,
     )
     return model
 
@@ -380,7 +380,7 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         targets = training_plan.residuals
-        members = np.unique(training_plan.asked, return_inverse=True)[1]
+        members = np.unique(training_plan.queries, return_inverse=True)[1]
         sizes = np.bincount(members)
 
         def apart(values: Floats) -> Floats:
@@ -414,7 +414,11 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
             torch.manual_seed(seed)
             network = _network(inputs.shape[1])
             _descend(
-                network, inputs, targets, asked=torch.from_numpy(training_plan.asked), epochs=epochs
+                network,
+                inputs,
+                targets,
+                asked=torch.from_numpy(training_plan.queries),
+                epochs=epochs,
             )
 
         def answer(asked: Sequence[PlanOnCluster]) -> Floats:

@@ -60,19 +60,19 @@ def measure(
     from fedperf_simulations.data.datasets import (
         CAPPED,
         COMPARISONS,
-        JUDGED_SESSIONS,
+        HELD_OUT_SESSIONS,
         LARGE,
-        LESSONS,
+        TRAINING,
         measured_directory,
     )
 
     chosen = {
         COMPARISONS: comparisons,
-        LESSONS: training_plans,
+        TRAINING: training_plans,
         LARGE: large,
         CAPPED: cpu_limit is not None,
         platform or "": platform is not None,
-        JUDGED_SESSIONS if sessions == "judged" else f"{sessions}_sessions": sessions is not None,
+        HELD_OUT_SESSIONS if sessions == "judged" else f"{sessions}_sessions": sessions is not None,
     }
     if sum(chosen.values()) > 1:
         raise typer.BadParameter(
@@ -91,7 +91,7 @@ def measure(
         cap = Cap(cpu_limit, _bytes(memory_limit))
         design = designs.capped_settings(seed, workloads, cap, quick=quick)
     elif training_plans:
-        design = designs.lesson_settings(seed, workloads, quick=quick)
+        design = designs.training_settings(seed, workloads, quick=quick)
     elif large:
         design = designs.large_settings(seed, workloads, quick=quick)
     else:

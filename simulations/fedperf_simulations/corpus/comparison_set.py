@@ -81,7 +81,7 @@ SPARK_FROM = 100_000
 RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
 """Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
 
-LESSON_PROGRAMS = 6
+TRAINING_PROGRAMS = 6
 """Exhaustive programs of each family among the lessons."""
 
 MOST_ASSIGNMENTS = 243
@@ -323,10 +323,10 @@ def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> Com
     )
 
 
-def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+def training_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
     """Settings of the lessons: no series, and the next seed, so that workloads are others."""
     drawn = comparison_settings(seed + 1, workloads, quick=quick)
-    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
+    return replace(drawn, series=0, exhaustive=1 if quick else TRAINING_PROGRAMS)
 
 
 def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:

@@ -52,7 +52,7 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.training_set import SESSION_FOLDERS, measured_plans
 from fedperf_simulations.data.datasets import (
-    JUDGED_SESSIONS,
+    HELD_OUT_SESSIONS,
     at_one_speed,
     is_measured,
     measured_executions,
@@ -353,7 +353,7 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
 
 
 def _priced() -> Iterator[Execution]:
-    judged = measured_executions(JUDGED_SESSIONS) if is_measured(JUDGED_SESSIONS) else ()
+    judged = measured_executions(HELD_OUT_SESSIONS) if is_measured(HELD_OUT_SESSIONS) else ()
     shapes = {fingerprint(each.plan.workflow) for each in judged}
     yield from split(measured_executions())[WorkloadPart.PUBLIC]
     for folder in SESSION_FOLDERS:

@@ -251,7 +251,7 @@ class NewPlatformSplit:
     """
 
     organizations: tuple[MeasuredTimes, ...]
-    asked: MeasuredTimes
+    held_out: MeasuredTimes
 
 
 def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
@@ -299,7 +299,7 @@ class DriftSplit:
     """
 
     organizations: tuple[DriftingYear, ...]
-    asked: tuple[MeasuredTimes, ...]
+    held_out: tuple[MeasuredTimes, ...]
     names: frozenset[str]
 
 
@@ -317,7 +317,7 @@ class WorkloadSplit:
     organizations: int = 10
     workloads: int = 1000
     pool: int = 1200
-    asked: int = 300
+    held_out: int = 300
 
     def __post_init__(self) -> None:
         if not self.workloads <= self.pool:
@@ -363,16 +363,16 @@ def deal(
     rng = np.random.default_rng([seed, 0])
     lived = [list[LabelledGraph]() for _ in range(hands.organizations)]
     asked: list[MeasuredTimes] = []
-    wanted, names = hands.asked + hands.pool, set[str]()
+    wanted, names = hands.held_out + hands.pool, set[str]()
     for place, segment in enumerate(segments):
         if len(segment) < wanted:
             raise ConfigurationError(
                 f"{SEGMENTS[place]} has {len(segment)} workloads, {wanted} are to be given"
             )
         order = [segment[each] for each in rng.permutation(len(segment))[:wanted].tolist()]
-        asked.append(measured_of(order[: hands.asked]))
+        asked.append(measured_of(order[: hands.held_out]))
         names |= {each.workload for each in order}
-        pool = order[hands.asked :]
+        pool = order[hands.held_out :]
         for executed in lived:
             executed.extend(pool[each] for each in rng.permutation(hands.pool)[: hands.workloads])
     begins = tuple(period.window_start(each) for each in first_windows(period.windows))

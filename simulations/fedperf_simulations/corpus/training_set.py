@@ -31,8 +31,8 @@ from fedperf_simulations.data.datasets import (
     COMPARISONS,
     DUCKDB_SESSIONS,
     LARGE,
-    LESSONS,
     SPARK_SESSIONS,
+    TRAINING,
     at_one_speed,
     is_measured,
     measured_executions,
@@ -105,7 +105,7 @@ class Measurements:
     @classmethod
     def read(cls, seed: int) -> Self:
         """Return all sets; of sessions those that were measured; errors as `measured_files`."""
-        compared, training_plans = measured_files(COMPARISONS), measured_files(LESSONS)
+        compared, training_plans = measured_files(COMPARISONS), measured_files(TRAINING)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
         for path in (*measured_files(), *compared, *training_plans):

@@ -220,7 +220,7 @@ class C3O:
     files: tuple[Path, ...]
 
     @property
-    def newcomers(self) -> tuple[str, ...]:
+    def new_participants(self) -> tuple[str, ...]:
         """Names of the 18 slices, each of which can be the newcomer."""
         return tuple(sorted(set(self.slices.organizations.tolist())))
 
@@ -368,15 +368,17 @@ class Scenario:
     """One job and one way."""
 
     job: str
-    asked: RequestedRange
+    requested: RequestedRange
 
     @property
     def key(self) -> str:
         """The scenario in the names of cells."""
-        return f"{self.job}-{self.asked.replace(' ', '-')}"
+        return f"{self.job}-{self.requested.replace(' ', '-')}"
 
 
-SCENARIOS = tuple(Scenario(job, asked) for job in MOST_MEGABYTES_KNOWN for asked in RequestedRange)
+SCENARIOS = tuple(
+    Scenario(job, requested) for job in MOST_MEGABYTES_KNOWN for requested in RequestedRange
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -402,8 +404,8 @@ class Executions:
 class ScenarioParts:
     """Executions to learn from, and those to judge by."""
 
-    known: Executions
-    asked: Executions
+    training: Executions
+    held_out: Executions
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
@@ -455,7 +457,7 @@ def medians(executions: Executions) -> Executions:
 
 
 def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[np.bool_]:
-    match scenario.asked:
+    match scenario.requested:
         case RequestedRange.NODES_BETWEEN:
             return np.isin(nodes, NODES_BETWEEN)
         case RequestedRange.NODES_BEYOND:

@@ -103,7 +103,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
     say("workloads are dealt")
-    start = _trained(cast.known, epochs=size.epochs, seed=seed)
+    start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, start, model_version=PRETRAINED_VERSION)
     say("the start is trained")
@@ -111,7 +111,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
     world = FederationFixture(start, plans, anchors_of(plans), planned, cast.organizations)
-    like = measured_of(labelled_in(cast.like_newcomer, 0))
+    like = measured_of(labelled_in(cast.similar_to_new, 0))
     way, windows, before = (
         TrainingMode(own_history=True, rehearses=True),
         list[WindowErrors](),
@@ -130,8 +130,8 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             say(f"window {window + 1} of {size.windows}")
         fetched = FetchedModels(federation.members[0].home.models)
         newcomer = [
-            newcomer_with(runs, cast.like_newcomer, fetched, shipped=shipped)
-            for runs in ((), cast.newcomer)
+            newcomer_with(runs, cast.similar_to_new, fetched, shipped=shipped)
+            for runs in ((), cast.new_participant)
         ]
         return YearResult(
             organizations=size.organizations,

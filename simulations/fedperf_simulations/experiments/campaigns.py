@@ -140,8 +140,8 @@ def campaign_errors(
 
     MAPE is in percent; a cost is the sum of seconds x machines of what was measured.
     """
-    layout = TableLayout.of(parts.known.table, scale=NODES, size=SIZE)
-    machines = np.array(parts.known.table[NODES], dtype=np.float64)
+    layout = TableLayout.of(parts.training.table, scale=NODES, size=SIZE)
+    machines = np.array(parts.training.table[NODES], dtype=np.float64)
     row: dict[str, float | None] = {
         "stopped at": campaign.stopped_at,
         "slowest step": round(campaign.slowest_step, 3),
@@ -152,7 +152,7 @@ def campaign_errors(
     for name, count in counts.items():
         rows = np.array(campaign.rows[:count], np.int64)
         row[f"mape{name}"] = _error(parts, layout, rows)
-        row[f"cost{name}"] = float(parts.known.seconds[rows] @ machines[rows])
+        row[f"cost{name}"] = float(parts.training.seconds[rows] @ machines[rows])
     return row
 
 
@@ -185,17 +185,17 @@ def _measured(
 
 def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -> float:
     """MAPE in percent on what is asked about, learnt from those rows of the grid."""
-    samples, queries = (layout.samples(each.table) for each in (parts.known, parts.asked))
+    samples, queries = (layout.samples(each.table) for each in (parts.training, parts.held_out))
     along = (layout.scale_feature, layout.size_feature)
     places, questions = (
         ScaleAndSize(*(each.features[:, place] for place in along))
         for each in (samples.take(rows), queries)
     )
-    log_seconds = np.log(parts.known.seconds[rows])
+    log_seconds = np.log(parts.training.seconds[rows])
     training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: what is asked about was drawn like the grid.
     mixture = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
-    return 100 * float(np.mean(np.abs(np.exp(mixture(queries)) / parts.asked.seconds - 1)))
+    return 100 * float(np.mean(np.abs(np.exp(mixture(queries)) / parts.held_out.seconds - 1)))
 
 
 def stays_below(limit: float, errors: Mapping[int, float]) -> int | None:
@@ -424,7 +424,7 @@ def _ran(settings: Settings, task: CampaignTask) -> Row:
     most, numbers = (QUICK_MOST, QUICK_NUMBERS) if settings.quick else (MOST, task.numbers)
     target = TARGET if task.strategy is Strategy.ACTIVE else None
     campaign = ReplayedCampaign.over(
-        parts.known, task.strategy, target=target, most=most, seed=task.seed
+        parts.training, task.strategy, target=target, most=most, seed=task.seed
     )
     return campaign_errors(parts, campaign, numbers)
 

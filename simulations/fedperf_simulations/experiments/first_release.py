@@ -185,7 +185,7 @@ def draw_members(
     """Organizations of one world; the same history, whatever is replaced."""
     truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
     places = rng.choice(CELLS, POLICY.occupied_cells, replace=False)
-    found = []
+    drawn_members = []
     for _ in range(members):
         own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
         cells = rng.choice(places, 2 * WORKLOADS)
@@ -194,7 +194,7 @@ def draw_members(
         goes_on = np.arange(WORKLOADS) >= replaced * WORKLOADS
         ends = np.where(goes_on, math.inf, moments)
         begins = np.where(goes_on, math.inf, moments)
-        found.append(
+        drawn_members.append(
             LivingWorkloads(
                 cells,
                 levels,
@@ -202,7 +202,7 @@ def draw_members(
                 np.concatenate([ends, np.full(WORKLOADS, math.inf)]),
             )
         )
-    return tuple(found)
+    return tuple(drawn_members)
 
 
 def year(condition: YearCondition, seed: Sequence[int]) -> Row:

@@ -454,7 +454,9 @@ class JoiningGain:
         tasks = [
             (name, participant)
             for name, each in WORLDS.items()
-            for participant in range(QUICK_NEW_PARTICIPANTS if settings.quick else each.newcomers)
+            for participant in range(
+                QUICK_NEW_PARTICIPANTS if settings.quick else each.new_participants
+            )
         ]
         by_world: dict[str, list[Row]] = {name: [] for name in WORLDS}
         cells = computed(partial(_cell, settings), tasks, "newcomers", jobs=settings.jobs)
@@ -485,7 +487,7 @@ def _new_participant(settings: Settings, data: str, participant: int) -> Iterato
     """Yield a row per seed, n and predictor."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
-        for own, predictors in WORLDS[data].judged(settings, participant, sizes, seed):
+        for own, predictors in WORLDS[data].evaluate(settings, participant, sizes, seed):
             about: Row = {"data": data, "newcomer": participant, "seed": seed, "n": own}
             for name, predictor_errors in predictors.items():
                 errors = {
@@ -505,8 +507,8 @@ class NewParticipantFixture:
         judged: for each n, the errors of every predictor, for one newcomer and seed.
     """
 
-    newcomers: int
-    judged: Callable[[Settings, int, Sequence[int], int], Iterator[tuple[int, Predictors]]]
+    new_participants: int
+    evaluate: Callable[[Settings, int, Sequence[int], int], Iterator[tuple[int, Predictors]]]
 
 
 @cache
@@ -533,13 +535,15 @@ def _judge_c3o(
                 channel=_channel(name),
                 noise=SeededNoise([settings.seed, participant, seed]),
             )
-        return job.asked(posterior)
+        return job.query_posterior(posterior)
 
     beliefs = {name: joined(name) for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE)}
-    count = len(job.newcomer)
-    rows = TableRows(job.newcomer.features, job.newcomer.log_seconds, np.arange(count))
+    count = len(job.new_participant)
+    rows = TableRows(
+        job.new_participant.features, job.new_participant.log_seconds, np.arange(count)
+    )
     order = np.random.default_rng([settings.seed, participant, seed, 1]).permutation(count)
-    start = job.asked(job.start)
+    start = job.query_posterior(job.start)
     for own in sizes:
         if count - own >= LEAST_ASKED:
             yield (

@@ -416,11 +416,11 @@ class _Errors:
     """MAPE of the cases.
 
     Attributes:
-        found: by predictor, training (name, prior, epsilon) and n, [cases].
+        by_key: by predictor, training (name, prior, epsilon) and n, [cases].
         jobs: of the same cases; they come in the same order for everyone.
     """
 
-    found: Mapping[tuple[Value, ...], Floats]
+    by_key: Mapping[tuple[Value, ...], Floats]
     jobs: Mapping[str, Sequence[str]]
 
     @classmethod
@@ -435,7 +435,7 @@ class _Errors:
 
     def of_training(self, predictor: str, training: SharedTraining, size: int | None) -> Floats:
         """Of every job and split."""
-        return self.found[predictor, training.name, training.prior, training.epsilon, _named(size)]
+        return self.by_key[predictor, training.name, training.prior, training.epsilon, _named(size)]
 
     def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> PairedComparison:
         """Points of MAPE between what is shared at the promised epsilon and original data.

@@ -142,7 +142,7 @@ class _Bench:
     def judge(self, training: TrainingCondition) -> Row:
         """Errors of the trained model on what nobody has, and what was spent."""
         trained, spent = self._trainings()[training.what](training)
-        queries = self._data()[1].asked
+        queries = self._data()[1].held_out
         answers = np.exp(predict(trained, queries.graphs))
         return {
             "relative": float(np.median(relative_errors(answers, queries.seconds))),

@@ -136,21 +136,21 @@ class _Task:
     """A scenario in numbers: rows with repeats, known and asked."""
 
     layout: TableLayout
-    known: EncodedQueries
+    training: EncodedQueries
     log_seconds: Floats
-    asked: EncodedQueries
+    queries: EncodedQueries
     seconds: Floats
 
     @classmethod
     def of(cls, settings: Settings, scenario: Scenario) -> "_Task":
         split = parts(settings.data, scenario)
-        layout = TableLayout.of(split.known.table, scale=NODES, size=SIZE)
+        layout = TableLayout.of(split.training.table, scale=NODES, size=SIZE)
         return cls(
             layout,
-            layout.samples(split.known.table),
-            np.log(split.known.seconds),
-            layout.samples(split.asked.table),
-            split.asked.seconds,
+            layout.samples(split.training.table),
+            np.log(split.training.seconds),
+            layout.samples(split.held_out.table),
+            split.held_out.seconds,
         )
 
     def places(self, samples: EncodedQueries) -> ScaleAndSize:
@@ -165,7 +165,7 @@ class _Task:
 
 def _scenario_cases(settings: Settings, scenario: Scenario) -> list[Row]:
     """Return a row per draw."""
-    about: Row = {"job": scenario.job, "asked": scenario.asked.value}
+    about: Row = {"job": scenario.job, "asked": scenario.requested.value}
     return [
         {
             **about,
@@ -182,10 +182,10 @@ def _row(scenario: Scenario, repeats: Sequence[Row]) -> Row:
     errors = {what: [number(each[what]) for each in repeats] for what in (OURS, RULE)}
     return {
         "job": scenario.job,
-        "asked": scenario.asked.value,
+        "asked": scenario.requested.value,
         **{what: round(float(np.mean(values)), 2) for what, values in errors.items()},
         "spread of published rule": round(float(np.std(errors[RULE])), 2),
-        ORIGINAL: ORIGINAL_ERRORS[scenario.asked][scenario.job],
+        ORIGINAL: ORIGINAL_ERRORS[scenario.requested][scenario.job],
         "mixed": repeats[0]["mixed"],
         "rule chose": ", ".join(sorted({str(each["rule chose"]) for each in repeats})),
         "cpu seconds": max(number(each["cpu seconds"]) for each in repeats),
@@ -197,7 +197,7 @@ def _scenario_row(settings: Settings, scenario: Scenario, seed: int) -> Row:
     rng = np.random.default_rng([settings.seed, seed, SCENARIOS.index(scenario)])
     learners = table_learners(task.layout, seed=int(rng.integers(2**31)))
     begun = time.process_time()
-    ours, mixed = _ours(task, KINDS[scenario.asked], learners)
+    ours, mixed = _ours(task, KINDS[scenario.requested], learners)
     spent = time.process_time() - begun
     rule, choice = _published_rule(task, learners, rng)
     return {
@@ -211,21 +211,21 @@ def _scenario_row(settings: Settings, scenario: Scenario, seed: int) -> Row:
 
 def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[Floats, str]:
     """Return log seconds of what is asked, and the weights."""
-    samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
+    samples, log_seconds = median_of_repeats(task.training, task.log_seconds)
     training = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
-    mixture = mixed_for(kind, task.places(task.asked), training, learners)
+    mixture = mixed_for(kind, task.places(task.queries), training, learners)
     most = sorted(mixture.weights.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
-    return mixture(task.asked), mixed
+    return mixture(task.queries), mixed
 
 
 def _published_rule(
     task: _Task, learners: Sequence[Learner], rng: np.random.Generator
 ) -> tuple[Floats, str]:
     """Return log seconds of what is asked, and which candidate was chosen."""
-    order = rng.permutation(len(task.known))
+    order = rng.permutation(len(task.training))
     held_out, training_places = np.split(order, [round(HOLD_OUT * len(order))])
-    training, queries = task.known.take(training_places), task.known.take(held_out)
+    training, queries = task.training.take(training_places), task.training.take(held_out)
     seconds = np.exp(task.log_seconds[held_out])
 
     def error(learner: Learner) -> float:
@@ -233,7 +233,7 @@ def _published_rule(
         return _percent(np.exp(fitted(queries)), seconds)
 
     choice = min(learners, key=error)
-    return choice.fit(task.known, task.log_seconds)(task.asked), _short(choice.name)
+    return choice.fit(task.training, task.log_seconds)(task.queries), _short(choice.name)
 
 
 def _short(name: str) -> str:

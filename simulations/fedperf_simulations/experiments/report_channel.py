@@ -198,7 +198,7 @@ def _cases(
                     "what": condition.what,
                     "epsilon": condition.epsilon,
                     "newcomer": question.number,
-                    "job": str(question.newcomer.jobs[0]),
+                    "job": str(question.new_participant.jobs[0]),
                     "seed": seed,
                     MAPE: error,
                     Q50: q50,
@@ -264,8 +264,8 @@ def _errors(
 
 def _held_out_errors(question: JobFederation, posterior: GaussianPosterior) -> tuple[float, float]:
     """MAPE in percent and median q-error of the newcomer's predictions."""
-    answers = np.exp(question.asked(posterior).mean)
-    seconds = np.exp(question.newcomer.log_seconds)
+    answers = np.exp(question.query_posterior(posterior).mean)
+    seconds = np.exp(question.new_participant.log_seconds)
     return 100 * mape(answers, seconds), median_q_error(answers, seconds)
 
 
@@ -360,8 +360,8 @@ def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
 
 
 def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:
-    start, rows = question.start, len(question.others) + len(question.newcomer)
-    features = np.concatenate([question.others.features, question.newcomer.features])
+    start, rows = question.start, len(question.others) + len(question.new_participant)
+    features = np.concatenate([question.others.features, question.new_participant.features])
     off = np.zeros(len(start.mean))
     off[:rows] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
     return GaussianPosterior(start.mean + off, start.covariance)
@@ -395,11 +395,11 @@ def _questions(settings: Settings) -> list[JobFederation]:
     kernel = published_kernel(data)
     questions = [
         job_federation(data, kernel, number, seed=settings.seed)
-        for number in range(len(data.newcomers))
+        for number in range(len(data.new_participants))
     ]
     if not settings.quick:
         return questions
-    first = {str(each.newcomer.jobs[0]): each for each in reversed(questions)}
+    first = {str(each.new_participant.jobs[0]): each for each in reversed(questions)}
     return list(first.values())
 
 

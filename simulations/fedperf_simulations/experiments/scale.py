@@ -265,7 +265,7 @@ def _gigabytes(directory: Path) -> float:
 
 def _error(federation: Federation, seed: int) -> float:
     """Of the version in force, the median q-error on plans of nobody."""
-    queries = _workloads(seed).asked
+    queries = _workloads(seed).queries
     answers = np.exp(predict(federation.in_force(), [each.graph for each in queries]))
     return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
 

@@ -45,14 +45,14 @@ class JobFederation:
     number: int
     start: GaussianPosterior
     others: JobConfigurations
-    newcomer: JobConfigurations
+    new_participant: JobConfigurations
     box: Floats
     features: Floats
 
     @property
     def targets(self) -> Positions:
         """Positions of the box in the belief."""
-        return np.arange(len(self.box)) + len(self.others) + len(self.newcomer)
+        return np.arange(len(self.box)) + len(self.others) + len(self.new_participant)
 
     def organizations(self) -> list[Sender]:
         """Everybody of the federation by itself."""
@@ -66,9 +66,9 @@ class JobFederation:
         """Everybody of the federation with one noise, as secure aggregation would give."""
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
-    def asked(self, belief: GaussianPosterior) -> GaussianPosterior:
+    def query_posterior(self, posterior: GaussianPosterior) -> GaussianPosterior:
         """Return the part of `belief` about the newcomer's configurations."""
-        return marginal(belief, np.arange(len(self.newcomer)) + len(self.others))
+        return marginal(posterior, np.arange(len(self.new_participant)) + len(self.others))
 
 
 def published_kernel(data: C3O) -> JobKernel:
@@ -80,17 +80,22 @@ def published_kernel(data: C3O) -> JobKernel:
 
 def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> JobFederation:
     """The federation that the newcomer of that number finds; `seed` draws the box's points."""
-    name = data.newcomers[number]
-    newcomer = data.slices.of(name)
-    job = JOBS[str(newcomer.jobs[0])]
+    name = data.new_participants[number]
+    new_participant = data.slices.of(name)
+    job = JOBS[str(new_participant.jobs[0])]
     same_job = data.slices.jobs == job.name
     others = data.slices.where(same_job & (data.slices.organizations != name))
     rng = np.random.default_rng([seed, number])
     box = job.random_features(rng, TARGET_POINTS)
-    machine = newcomer.machines[:1].repeat(TARGET_POINTS)
-    asked = JobPoints(newcomer.jobs[:1].repeat(TARGET_POINTS), machine, box)
-    points = _points(data.published).joined(_points(others)).joined(_points(newcomer))
-    physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
+    machine = new_participant.machines[:1].repeat(TARGET_POINTS)
+    asked = JobPoints(new_participant.jobs[:1].repeat(TARGET_POINTS), machine, box)
+    points = _points(data.published).joined(_points(others)).joined(_points(new_participant))
+    physics = [
+        data.published.physics,
+        others.physics,
+        new_participant.physics,
+        np.zeros(TARGET_POINTS),
+    ]
     prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(asked)))
     known = np.arange(len(data.published))
     start = condition(prior, known, data.published.log_seconds, RECORD_VARIANCE)
@@ -104,7 +109,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
         number,
         marginal(start, np.arange(len(data.published), len(prior.mean))),
         others,
-        newcomer,
+        new_participant,
         scaled(box),
         scaled(others.features),
     )

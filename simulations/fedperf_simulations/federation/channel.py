@@ -110,7 +110,7 @@ def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELT
 
 
 def public_configurations(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     senders: Sequence[Sender],
     targets: Positions,
     *,
@@ -129,7 +129,7 @@ def public_configurations(
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         question = design_query(
-            belief,
+            posterior,
             [each.positions for each in senders],
             targets,
             kappa=stage.kappa,
@@ -140,7 +140,7 @@ def public_configurations(
         reports = []
         for sender, design in zip(senders, question.designs, strict=True):
             report = directed_report(
-                _residuals(belief, sender),
+                _residuals(posterior, sender),
                 design,
                 noise,
                 slot=_slot(number),
@@ -148,18 +148,18 @@ def public_configurations(
                 design_version=number,
             )
             reports.append(_said(sender, report, noise_multiplier, noise))
-        belief = infer(
-            belief,
+        posterior = infer(
+            posterior,
             question,
             reports,
             noise_multiplier=noise_multiplier,
             record_variance=channel.record_variance,
         ).posterior
-    return belief
+    return posterior
 
 
 def private_configurations(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     senders: Sequence[Sender],
     box: PublicBox,
     *,
@@ -185,11 +185,11 @@ def private_configurations(
     answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
-        clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
+        clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
         for sender, places, said in zip(senders, features, answers, strict=True):
             report = directed_report(
-                _residuals(belief, sender),
+                _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
                 noise,
                 slot=_slot(number),
@@ -197,10 +197,10 @@ def private_configurations(
                 design_version=number,
             )
             said.append((hidden, _said(sender, report, noise_multiplier, noise)))
-        belief = learn_hidden(
-            belief, box, answers, declared, record_variance=channel.record_variance
+        posterior = learn_hidden(
+            posterior, box, answers, declared, record_variance=channel.record_variance
         ).posterior
-    return belief
+    return posterior
 
 
 def directed_report(
@@ -230,9 +230,9 @@ def directed_report(
     return DirectedReport(slot, design_version, GRID_EXPONENT, values)
 
 
-def _residuals(belief: GaussianPosterior, sender: Sender) -> list[PointResiduals]:
+def _residuals(posterior: GaussianPosterior, sender: Sender) -> list[PointResiduals]:
     """Computed at home: every workload of the sender, at its place in the sender's design."""
-    residuals = sender.log_seconds - belief.mean[sender.positions]
+    residuals = sender.log_seconds - posterior.mean[sender.positions]
     return [
         PointResiduals(np.array([place]), np.array([residual]))
         for place, residual in enumerate(residuals)

@@ -65,14 +65,14 @@ class TrainingMode:
         own_history: workloads of earlier epochs stay in the sums; else only those of now.
         rehearses: synthetic rows of earlier epochs are rehearsed.
         private: with the noise of the schedule.
-        judged: versions come into force by the product's verdicts; else the newest one is in
+        is_evaluated: versions come into force by the product's verdicts; else the newest one is in
             force at the end of its window, whatever it forgot.
     """
 
     own_history: bool
     rehearses: bool
     private: bool = True
-    judged: bool = True
+    is_evaluated: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,14 +157,14 @@ class FederatedYear:
         with directory_in_memory() as place:
             config = ServerConfig(place / "coordinator", HOST, world.calendar)
             clock, gradients = Clock(period.start), SharedGradients()
-            task, newcomers = self._task(gradients), self._newcomers(clock, gradients)
-            with memory_federation(config, task, newcomers, clock=clock) as federation:
+            task, new_participants = self._task(gradients), self._new_participants(clock, gradients)
+            with memory_federation(config, task, new_participants, clock=clock) as federation:
                 for window in range(period.windows):
                     end = period.window_start(window + 1)
                     if end in announced:
                         _announce(federation, end - BEFORE)
                     federation.live(end)
-                    if not self.way.judged:
+                    if not self.way.is_evaluated:
                         _put_in_force(federation)
                     yield federation
 
@@ -187,7 +187,7 @@ class FederatedYear:
             world.plans,
         )
 
-    def _newcomers(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
+    def _new_participants(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
         schedule, shared = self._schedule(), SharedAnswers(gradients=gradients)
         budget = least_budget(schedule, delta=self.world.planned.budget.delta)
         return [

@@ -262,7 +262,7 @@ def main(grid: Grid, context: Context) -> None:
     config = training.config(run.place, organizations=len(fleet.nodes))
     with open_federation(config, training.task, fleet, clock=clock) as (federation, service):
         for number in range(len(fleet.nodes)):
-            new = _newcomer(training, number, MeasuredHistory(()))
+            new = _new_participant(training, number, MeasuredHistory(()))
             member, home = admit_member(federation, new)
             calls = memory_calls(service, member, federation.meter)
             create_ledger(federation, new, home, Exchange(calls, Membership.load(home.identity)))
@@ -270,8 +270,10 @@ def main(grid: Grid, context: Context) -> None:
     _log.info("the rounds are over", coordinator=str(config.directory))
 
 
-def _newcomer(training: LinearizedTraining, number: int, history: MeasuredHistory) -> NewMember:
-    return training.newcomer(number, history, _shared(), Clock(START))
+def _new_participant(
+    training: LinearizedTraining, number: int, history: MeasuredHistory
+) -> NewMember:
+    return training.new_participant(number, history, _shared(), Clock(START))
 
 
 @cache
@@ -302,7 +304,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
     run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
-    new = _newcomer(training, number, run.what.history(number))
+    new = _new_participant(training, number, run.what.history(number))
     home = member_home(config, new)
     membership = Membership.load(home.identity)
     with closing(Database(config.database_url)) as database, threadpool_limits(1), one_thread():

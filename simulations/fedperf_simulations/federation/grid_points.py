@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def design_grid_query(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     declared: float,
     *,
     kappa: float,
@@ -46,14 +46,14 @@ def design_grid_query(
     Raises:
         ConfigurationError: the declared number is not within the grid.
     """
-    everywhere = np.arange(len(belief.mean))
+    everywhere = np.arange(len(posterior.mean))
     question = design_query(
-        belief,
+        posterior,
         [everywhere],
         everywhere,
         kappa=kappa,
         # A grid of which a share is seen, as loud as the whole grid under more noise.
-        noise_multiplier=noise_multiplier / _share(belief, declared),
+        noise_multiplier=noise_multiplier / _share(posterior, declared),
         record_variance=record_variance,
         directions=directions,
     )
@@ -61,7 +61,7 @@ def design_grid_query(
 
 
 def learn_on_grid(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     design: Design,
     reports: Sequence[DirectedReport],
     declared: Sequence[float],
@@ -91,15 +91,15 @@ def learn_on_grid(
     directions = design.directions
     observations = []
     for report, count in zip(reports, declared, strict=True):
-        share = _share(belief, count)
-        noise = drawing_noise(belief, directions, count)
+        share = _share(posterior, count)
+        noise = drawing_noise(posterior, directions, count)
         noise += share * record_variance * directions @ directions.T
         noise += noise_multiplier**2 * np.eye(design.values)
         observations.append(Observation(share * directions, report.natural(), noise))
-    return update(belief, observations)
+    return update(posterior, observations)
 
 
-def drawing_noise(belief: GaussianPosterior, directions: Floats, count: float) -> Floats:
+def drawing_noise(posterior: GaussianPosterior, directions: Floats, count: float) -> Floats:
     """Variance of sums because nobody knows at which points a sender's workloads lie.
 
     Noise and the spread of single records come on top.
@@ -112,16 +112,16 @@ def drawing_noise(belief: GaussianPosterior, directions: Floats, count: float) -
     Returns:
         Covariance of the sums, the mean over what the belief holds possible, [values, values].
     """
-    points = len(belief.mean)
-    single = (directions * belief.variances()) @ directions.T / points
-    common = directions @ belief.covariance @ directions.T / points**2
-    left = 1 - _share(belief, count)
+    points = len(posterior.mean)
+    single = (directions * posterior.variances()) @ directions.T / points
+    common = directions @ posterior.covariance @ directions.T / points**2
+    left = 1 - _share(posterior, count)
     noise = count * left * points / max(points - 1, 1) * (single - common)
     return np.asarray((noise + noise.T) / 2)
 
 
-def _share(belief: GaussianPosterior, count: float) -> float:
-    points = len(belief.mean)
+def _share(posterior: GaussianPosterior, count: float) -> float:
+    points = len(posterior.mean)
     if not 0 < count <= points:
         raise ConfigurationError(
             f"a sender has above 0 and at most {points} workloads on this grid, got {count!r}"

@@ -104,7 +104,7 @@ class HiddenStage:
 
 
 def clip_over(
-    belief: GaussianPosterior, box: PublicBox, *, kappa: float, record_variance: float
+    posterior: GaussianPosterior, box: PublicBox, *, kappa: float, record_variance: float
 ) -> float:
     """Return the clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
 
@@ -114,12 +114,12 @@ def clip_over(
         kappa: how many.
         record_variance: of a record around its point, (log seconds)^2.
     """
-    variance = float(np.mean(belief.variances()[box.positions]))
+    variance = float(np.mean(posterior.variances()[box.positions]))
     return kappa * math.sqrt(variance + record_variance)
 
 
 def learn_hidden(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     box: PublicBox,
     answers: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
     declared: Sequence[float],
@@ -140,16 +140,16 @@ def learn_hidden(
         InvalidReleaseError: an answer has another length than its stage asks for.
     """
     return update(
-        belief,
+        posterior,
         [
-            _observation(belief, box, stages, count, record_variance)
+            _observation(posterior, box, stages, count, record_variance)
             for stages, count in zip(answers, declared, strict=True)
         ],
     )
 
 
 def _observation(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     box: PublicBox,
     stages: Sequence[tuple[HiddenStage, DirectedReport]],
     count: float,
@@ -160,11 +160,11 @@ def _observation(
     stage, report = stages[-1]
     weight = stage.clip / math.sqrt(1 - stage.offset_share)
     slopes = np.linalg.pinv(phi.T)
-    covariance = belief.covariance[np.ix_(box.positions, box.positions)]
+    covariance = posterior.covariance[np.ix_(box.positions, box.positions)]
     beyond = np.eye(len(phi.T)) - phi.T @ slopes
     rest = float(np.mean(np.sum((beyond @ covariance) * beyond, axis=1)))
     of_slopes = np.sum((slopes @ covariance) * slopes, axis=1)
-    matrix = np.zeros((len(phi), len(belief.mean)))
+    matrix = np.zeros((len(phi), len(posterior.mean)))
     matrix[:, box.positions] = products @ slopes
     noise = products * (record_variance + max(rest, 0.0)) + np.diag(doubt @ of_slopes)
     noise += (stage.noise_multiplier * weight) ** 2 * np.eye(len(phi))

@@ -71,7 +71,7 @@ def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iter
             data=data,
             quick=stamp["quick"],
             dependencies=depends.digest,
-            kept=out,
+            stored_results=out,
         )
         try:
             outcome = outcome_of_kept(experiment, reading, depends)

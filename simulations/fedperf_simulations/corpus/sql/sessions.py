@@ -35,7 +35,7 @@ class SessionKind(StrEnum):
 
     SPARK = "spark"
     DUCKDB = "duckdb"
-    JUDGED = "judged"
+    HELD_OUT = "judged"
 
 
 @unique

@@ -137,7 +137,7 @@ class HeldOutQuery:
     text: str
 
 
-def judged_queries() -> tuple[HeldOutQuery, ...]:
+def held_out_queries() -> tuple[HeldOutQuery, ...]:
     """Return all 62, in the order of the texts."""
     return tuple(
         HeldOutQuery(f"{file.replace('_', '/')}/{name}", schema, text)

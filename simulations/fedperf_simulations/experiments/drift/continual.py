@@ -69,14 +69,14 @@ class ReplicatedSequence:
 
     Attributes:
         drift: the sequence.
-        dealt: by segment and seed.
+        splits: by segment and seed.
         seeds: what draws follow from, one list of numbers per seed.
         steps: per segment.
         dp_steps: per segment where training is private.
     """
 
     drift: DriftSequence
-    dealt: Sequence[Sequence[SegmentSplit]]
+    splits: Sequence[Sequence[SegmentSplit]]
     seeds: Sequence[Sequence[int]]
     steps: int = STEPS
     dp_steps: int = DP_STEPS
@@ -103,7 +103,7 @@ class ReplicatedSequence:
     @property
     def training_rows(self) -> int:
         """Training rows of all segments together, for one seed."""
-        return sum(len(segment[0].training) for segment in self.dealt)
+        return sum(len(segment[0].training) for segment in self.splits)
 
     def generators(self, *purpose: int) -> list[np.random.Generator]:
         """Yield one per seed, for one purpose."""
@@ -111,17 +111,19 @@ class ReplicatedSequence:
 
     def untrained(self) -> SeedModels:
         """Return the untrained models that every method starts from."""
-        return SeedModels.drawn(self.drift.columns.inputs, self.generators(1))
+        return SeedModels.draw(self.drift.columns.inputs, self.generators(1))
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
         """Errors of the models on every segment's test rows, [seeds, segments] each."""
-        segment_errors = [self._judged(models, segment) for segment in self.dealt]
+        segment_errors = [self._segment_errors(models, segment) for segment in self.splits]
         return {
             name: np.stack([each[name] for each in segment_errors], axis=1)
             for name in segment_errors[0]
         }
 
-    def _judged(self, models: SeedModels, segment: Sequence[SegmentSplit]) -> dict[str, Floats]:
+    def _segment_errors(
+        self, models: SeedModels, segment: Sequence[SegmentSplit]
+    ) -> dict[str, Floats]:
         answers = models.answers([each.test.inputs for each in segment])
         truth = np.stack([each.test.targets for each in segment])
         off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
@@ -145,7 +147,7 @@ def learn(
     models, errors = course.untrained(), []
     stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     anchors: list[Anchor] = []
-    for place, segment in enumerate(course.dealt):
+    for place, segment in enumerate(course.splits):
         if not (method.is_frozen and place):
             inputs, targets = training_plans(course, method, place, models, stored)
             penalty = partial(_pull, anchors, ewc) if ewc is not None else None
@@ -175,7 +177,7 @@ def training_plans(
     """
     sampled_plans = []
     for seed, (split, rng) in enumerate(
-        zip(course.dealt[place], course.generators(3, place), strict=True)
+        zip(course.splits[place], course.generators(3, place), strict=True)
     ):
         sources: Sequence[RowSource] = [RowSource([split.training], ROWS)]
         if place:
@@ -197,7 +199,7 @@ def close(
 ) -> None:
     """Keep of a segment what the method keeps; nothing else of it is looked at again."""
     for seed, (split, rng) in enumerate(
-        zip(course.dealt[place], course.generators(2, place), strict=True)
+        zip(course.splits[place], course.generators(2, place), strict=True)
     ):
         closed = ClosedSegment(split.table, split.training, teacher(models, seed), rng)
         stored[seed].append(method.keep(closed))

@@ -71,7 +71,7 @@ OWN, TAUGHT = "own history", "synthetic + teacher"
 PRODUCT = "own history, synthetic + teacher"
 
 WAYS: Mapping[str, TrainingMode] = {
-    NAIVE: TrainingMode(own_history=False, rehearses=False, judged=False),
+    NAIVE: TrainingMode(own_history=False, rehearses=False, is_evaluated=False),
     BY_VERDICTS: TrainingMode(own_history=False, rehearses=False),
     OWN: TrainingMode(own_history=True, rehearses=False),
     TAUGHT: TrainingMode(own_history=False, rehearses=True),
@@ -174,7 +174,7 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
     world, split = _world(settings, seed)
     year = FederatedYear(world, WAYS[method], seed=[settings.seed, seed, 1])
     window_errors = [
-        [errors_on(model, queries) for queries in split.asked] for model in year.models()
+        [errors_on(model, queries) for queries in split.held_out] for model in year.models()
     ]
     period = world.calendar.period
     last = [*[each - 1 for each in first_windows(period.windows)[1:]], period.windows - 1]

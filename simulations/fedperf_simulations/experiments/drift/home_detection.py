@@ -97,7 +97,7 @@ class Detection:
         shuffled: streams without drift that were judged.
         false_alarms: drifts found in them, on average.
         injected: streams with a shift that were judged.
-        found: share of them in which it was found in time, as concept drift.
+        detected_share: share of them in which it was found in time, as concept drift.
         delay: median of the executions from the shift to the alarm; infinite where most missed it.
         size_error: typical distance of the shift from what was injected, log seconds.
     """
@@ -108,7 +108,7 @@ class Detection:
     shuffled: int
     false_alarms: float
     injected: int
-    found: float
+    detected_share: float
     delay: float
     size_error: float
 
@@ -122,7 +122,7 @@ class Detection:
             "shuffled": self.shuffled,
             "false alarms": self.false_alarms,
             "injected": self.injected,
-            "found": self.found,
+            "found": self.detected_share,
             "median delay": self.delay if np.isfinite(self.delay) else None,
             "typical error of the size": self.size_error if np.isfinite(self.size_error) else None,
         }

@@ -106,7 +106,7 @@ def learn_privately(course: ReplicatedSequence, promise: Promise) -> dict[str, d
     method = TeacherLabelledInputs(course.drift.columns, promise.inputs)
     stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     errors: dict[str, list[dict[str, Floats]]] = {SHARED: [], HOME: []}
-    for place, segment in enumerate(course.dealt):
+    for place, segment in enumerate(course.splits):
         home = fit(shared, *training_plans(course, method, place, shared, stored))
         replay = _replay(course, method, place, shared, stored)
         close(course, method, place, home, stored)

@@ -77,7 +77,7 @@ class AnswerLabel:
     group: str
     information: str = ""
 
-    def told(self, seconds: float, median: float, **more: Value) -> Row:
+    def labelled_row(self, seconds: float, median: float, **more: Value) -> Row:
         """Return the row of an answer without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
@@ -90,7 +90,7 @@ class AnswerLabel:
     def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
         """Return the row of an answer with its interval."""
         ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
-        return {**self.told(seconds, answer.median_seconds, **more), **ends}
+        return {**self.labelled_row(seconds, answer.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:

@@ -82,32 +82,34 @@ def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats)
 Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
 OPPONENTS: Mapping[str, Opponent] = {
     ERNEST: ernest,
-    RIDGE: lambda _, known, logs, asked: ridge(known, logs, asked),
+    RIDGE: lambda _, training, logs, queries: ridge(training, logs, queries),
     SLOPES: slopes,
-    PROCESS: lambda _, known, logs, asked: process(known, logs, asked),
-    OWN_PROCESS: lambda _, known, logs, asked: LocalProcess().fit(_rows(known), logs)(_rows(asked)),
+    PROCESS: lambda _, training, logs, queries: process(training, logs, queries),
+    OWN_PROCESS: lambda _, training, logs, queries: LocalProcess().fit(_rows(training), logs)(
+        _rows(queries)
+    ),
 }
-"""Log seconds from a layout, known features and logs, and the features that are asked about."""
+"""Log seconds from a layout, training features, their logs and query features."""
 
 
 def _rows(features: Floats) -> EncodedQueries:
     return EncodedQueries(features, np.zeros(len(features), np.int64), {})
 
 
-def situation(known: int) -> str:
+def situation(count: int) -> str:
     """Return the situation, named by what is known."""
-    return f"C3O, {known} known"
+    return f"C3O, {count} known"
 
 
-def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
+def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
     """Return the product's predictor that knows those configurations."""
-    seconds = one.configurations.seconds[known]
-    return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
+    seconds = one.configurations.seconds[training]
+    return TablePredictor.of(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
-def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> list[Prediction]:
+def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:
     """Its answers about others."""
-    return home.predict(one.rows(asked))
+    return home.predict(one.rows(queries))
 
 
 def slice_cells(
@@ -146,17 +148,17 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
         order = rng.permutation(len(one))
         for count in KNOWN:
-            known, asked = order[:count], order[count:]
+            training, queries = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
-            rows += [{**about, **row} for row in _held_out_rows(one, known, asked)]
+            rows += [{**about, **row} for row in _held_out_rows(one, training, queries)]
     return rows
 
 
-def _held_out_rows(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row]:
+def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
-    answers = predictions(home_of(one, known), one, asked)
-    truth = seconds[asked]
+    answers = predictions(home_of(one, training), one, queries)
+    truth = seconds[queries]
     held = np.array([each.covers(took) for each, took in zip(answers, truth.tolist(), strict=True)])
     medians = np.array([each.median_seconds for each in answers])
     widths = [each.upper_seconds / each.lower_seconds for each in answers]
@@ -169,8 +171,10 @@ def _held_out_rows(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> l
         }
     ]
     for name, baseline in OPPONENTS.items():
-        said = baseline(layout, features[known], np.log(seconds[known]), features[asked])
-        rows.append(_errors(name, np.exp(said), truth))
+        predicted = baseline(
+            layout, features[training], np.log(seconds[training]), features[queries]
+        )
+        rows.append(_errors(name, np.exp(predicted), truth))
     return rows
 
 

@@ -192,7 +192,7 @@ def _nothing_own(data: Path) -> list[Row]:
         rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
         for group, each, took, answer in rows_of_groups:
             label, about = AnswerLabel(NOTHING_OWN, name, group, information), _has_files(each.plan)
-            rows.append(label.told(took, answer, **{HAS_FILES: about}))
+            rows.append(label.labelled_row(took, answer, **{HAS_FILES: about}))
     return rows
 
 
@@ -211,7 +211,7 @@ def _of_product(
             label = AnswerLabel(NOTHING_OWN, OURS, group, information)
             yield label.predicted(seconds, answer, **has_files)
             analytic = float(np.exp(plan.features.analytic_log_seconds))
-            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).told(
+            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
                 seconds, analytic, **has_files
             )
 

@@ -26,10 +26,10 @@ from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.corpus.pretraining import EPOCHS
-from fedperf_simulations.corpus.sql.session_draws import JUDGED_ROWS
-from fedperf_simulations.corpus.sql.tables import judged_queries
+from fedperf_simulations.corpus.sql.session_draws import HELD_OUT_ROWS
+from fedperf_simulations.corpus.sql.tables import held_out_queries
 from fedperf_simulations.corpus.training_set import Measurements
-from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
+from fedperf_simulations.data.datasets import HELD_OUT_SESSIONS, at_one_speed, measured_files
 from fedperf_simulations.experiments.intervals.figures import (
     NOTHING,
     OURS,
@@ -56,7 +56,7 @@ SHIPPED, ANALYTIC = "the start that ships", "analytic cost model alone"
 ON_ROWS = "regression on scanned rows, other queries"
 
 MOST_Q50, MOST_Q90 = 1.7, 4.0
-RUNS_ON_DUCKDB = 2 * len(JUDGED_ROWS) * len(judged_queries())
+RUNS_ON_DUCKDB = 2 * len(HELD_OUT_ROWS) * len(held_out_queries())
 """Of every query, in two storages: what failed or was called off is missing, and counts here."""
 
 NOTES = (
@@ -106,7 +106,7 @@ def held_out_runs() -> list[EvaluationRun]:
     from pyarrow import parquet
 
     runs = []
-    for path in measured_files(JUDGED_SESSIONS):
+    for path in measured_files(HELD_OUT_SESSIONS):
         rows = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
         for execution, row in zip(at_one_speed(executions_of(path)), rows, strict=True):
             if execution.is_ok:
@@ -129,7 +129,7 @@ def training_without(measurements: Measurements, shapes: Collection[str]) -> Tra
 
 def all_cases(settings: Settings) -> Cases:
     """Return a row per run, predictor and information."""
-    measured_files(JUDGED_SESSIONS)
+    measured_files(HELD_OUT_SESSIONS)
     return settings.cases("judged-sql", partial(_cases, settings))
 
 
@@ -169,7 +169,7 @@ def _told(
 ) -> Iterator[Row]:
     for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
         label = _asked(each, predictor_name, information)
-        yield label.told(each.seconds, answer, **_about(each))
+        yield label.labelled_row(each.seconds, answer, **_about(each))
 
 
 def _asked(run: EvaluationRun, name: str, information: str) -> AnswerLabel:
@@ -193,7 +193,7 @@ def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
             training_plan = TrainingPlan(
                 training_plan.questions[few],
                 training_plan.log_seconds[few],
-                training_plan.asked[few],
+                training_plan.queries[few],
             )
             epochs = QUICK_EPOCHS
         model = train_ggfn(training_plan, epochs=epochs, seed=settings.seed)
@@ -232,7 +232,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
 
 PART = EvaluationPart(
     "judged SQL",
-    lambda _: measured_files(JUDGED_SESSIONS),
+    lambda _: measured_files(HELD_OUT_SESSIONS),
     all_cases,
     rows_of,
     targets_of,

@@ -26,7 +26,7 @@ from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
     DUCKDB_SESSIONS,
-    JUDGED_SESSIONS,
+    HELD_OUT_SESSIONS,
     SPARK_SESSIONS,
     measured_executions,
     measured_files,
@@ -76,14 +76,14 @@ class HomeKind:
     """The contents of a home, and the questions that it is asked.
 
     Attributes:
-        asked: the platform that it never ran.
+        query_platform: the platform that it never ran.
         sessions: of Spark.
         profiles: of queries on DuckDB.
         jobs: executions of other platforms.
         campaign: whether it holds the campaign.
     """
 
-    asked: Platform
+    query_platform: Platform
     sessions: int = 0
     profiles: int = 0
     jobs: Mapping[Platform, int] | None = None
@@ -130,7 +130,7 @@ def _profiles() -> tuple[Execution, ...]:
 
 @cache
 def _held_out_on_spark() -> tuple[Execution, ...]:
-    there = measured_executions(JUDGED_SESSIONS)
+    there = measured_executions(HELD_OUT_SESSIONS)
     return tuple(each for each in there if _is_on(each, Platform.SPARK))
 
 
@@ -142,7 +142,7 @@ def all_cases(settings: Settings) -> list[Row]:
 
 
 def _files(_: Path | None) -> list[Path]:
-    read = (None, SPARK_SESSIONS, DUCKDB_SESSIONS, JUDGED_SESSIONS, CAMPAIGNS)
+    read = (None, SPARK_SESSIONS, DUCKDB_SESSIONS, HELD_OUT_SESSIONS, CAMPAIGNS)
     return [each for of in read for each in measured_files(of)]
 
 
@@ -157,7 +157,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        queries = some(_questions(HOMES[name].asked), most, rng)
+        queries = some(_questions(HOMES[name].query_platform), most, rng)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
             questions = asked_with(plans, information)
@@ -175,7 +175,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
 
 def situation(name: str) -> str:
     """Return the situation: the contents of a home, and what it is asked about."""
-    return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
+    return f"a home of {name}, asked about {HOMES[name].query_platform.name.lower()}"
 
 
 def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:

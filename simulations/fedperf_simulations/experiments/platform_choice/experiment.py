@@ -44,7 +44,7 @@ from fedperf_simulations.corpus.measurement import one_core_for_trials
 from fedperf_simulations.corpus.training_set import SESSION_FOLDERS, Measurements
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
-    LESSONS,
+    TRAINING,
     MissingDataError,
     is_measured,
     measured_files,
@@ -148,7 +148,7 @@ class PlatformChoice:
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
         """Files of the measured sets, and Wayang's costs where there are any."""
-        sets = [None, COMPARISONS, LESSONS, *filter(is_measured, SESSION_FOLDERS)]
+        sets = [None, COMPARISONS, TRAINING, *filter(is_measured, SESSION_FOLDERS)]
         measured = [f for name in sets for f in measured_files(name)]
         costs = [] if data is None else sorted(_wayang_files(data).glob("*"))
         return [*measured, *(path for path in costs if path.is_file())]
@@ -193,10 +193,10 @@ def _model_answers(settings: Settings) -> list[ModelAnswers]:
 def _answers(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
     name, fold = task
 
-    def said() -> list[Row]:
+    def answer_rows() -> list[Row]:
         return list(answers(_folds(settings.seed), _model(settings, name), fold))
 
-    return settings.cases(f"{name.replace(' ', '-')}-{fold}", said)
+    return settings.cases(f"{name.replace(' ', '-')}-{fold}", answer_rows)
 
 
 def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
@@ -330,9 +330,9 @@ def _mixed_targets(mixed: Sequence[Row]) -> Iterator[Target]:
     """Against the best rule, each rival, and the best single platform of each case."""
     for information in BOTH:
         models = [named_with(name, information) for name in RIVALS]
-        told = [("the best rule", _rules())]
-        told += [(name, [name]) for name in (*models, BEST_ALONE, BEST_ALONE_AGAIN)]
-        for name, rivals in told:
+        comparisons = [("the best rule", _rules())]
+        comparisons += [(name, [name]) for name in (*models, BEST_ALONE, BEST_ALONE_AGAIN)]
+        for name, rivals in comparisons:
             change = beyond(mixed, named_with(CHOICE, information), rivals)
             what = f"mixed plans, {information}: mean regret beyond {name}"
             yield Target(what, 0.0, change.mean, paired=change)

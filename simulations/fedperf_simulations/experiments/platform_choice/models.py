@@ -94,17 +94,17 @@ class Folds:
         """The cases of all folds."""
         return self.measurements.cases
 
-    def asked(self, fold: int) -> list[Case]:
+    def held_out_cases(self, fold: int) -> list[Case]:
         """Return the cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
-    def known(self, fold: int) -> IsKnown:
-        """Which workloads a model of the fold may know."""
+    def is_training(self, fold: int) -> IsKnown:
+        """Return a predicate for the workloads that a model of the fold trains on."""
         return lambda workload: self.fold_of.get(workload) != fold
 
     def training_plan(self, fold: int) -> TrainingPlan:
         """Return the training data of a model of the fold."""
-        return self.measurements.training_plan(self.known(fold))
+        return self.measurements.training_plan(self.is_training(fold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class FoldModels:
         """Return the additive head of a fold."""
         path = self.directory / f"head-{fold}.safetensors"
         if not path.is_file():
-            workflows = self.folds.measurements.workflows(self.folds.known(fold))
+            workflows = self.folds.measurements.workflows(self.folds.is_training(fold))
             head = distil(
                 self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
@@ -149,7 +149,7 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
         fold: which.
     """
     predict_log = learn(fold)
-    for case in folds.asked(fold):
+    for case in folds.held_out_cases(fold):
         predictions = [predict_log(questions(case, each)).tolist() for each in SAID]
         for seconds in zip(*predictions, strict=True):
             yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}

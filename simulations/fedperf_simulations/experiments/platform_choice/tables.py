@@ -361,8 +361,8 @@ def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
         Line(name, [rows for rows, _ in points], [seconds for _, seconds in points])
         for name, points in measured.items()
     ]
-    chosen = [(float(case.rows), _chosen_seconds(case, answers)) for case in cases]
-    rings = [(rows, seconds) for rows, seconds in chosen if seconds < math.inf]
+    choices = [(float(case.rows), _chosen_seconds(case, answers)) for case in cases]
+    rings = [(rows, seconds) for rows, seconds in choices if seconds < math.inf]
     return lines_chart(
         lines,
         f"{cases[0].family.value.replace('_', ' ')}: rows of the largest source",

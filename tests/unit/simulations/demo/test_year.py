@@ -78,5 +78,5 @@ def test_a_small_year_is_lived_and_says_every_step(tmp_path: Path) -> None:
     assert len(found.windows) == QUICK_YEAR.windows
     assert 0 < found.epsilon <= 1
     assert [each.own_runs for each in found.newcomer] == [0, 3]
-    assert all(each.change.workloads == QUICK_YEAR.asked for each in found.newcomer)
+    assert all(each.change.workloads == QUICK_YEAR.held_out for each in found.newcomer)
     assert [each.name for each in found.machines] == ["whole cores", "half a core"]
