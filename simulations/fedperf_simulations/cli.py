@@ -187,13 +187,13 @@ def verify(
     from fedperf_simulations.harness.verification import differences, read_summary
 
     summary = read_summary(out)
-    found = list(differences(load(named(summary["name"])), out, data=data))
+    lines = list(differences(load(named(summary["name"])), out, data=data))
     if json:
-        show({"name": summary["name"], "differences": found}, json=True)
+        show({"name": summary["name"], "differences": lines}, json=True)
     else:
         cells = len(summary["provenance"]["cells"])
-        print("\n".join(found) or f"{summary['name']}: what {cells} kept cells say")
-    if found:
+        print("\n".join(lines) or f"{summary['name']}: what {cells} kept cells say")
+    if lines:
         raise typer.Exit(command_line.DIFFERENT)
 
 

@@ -110,11 +110,13 @@ class PretrainedWithPosterior:
         inputs = scaling(samples.features)
         points = self.points(samples)
         crossed = self.covariance[np.ix_(points, points)]
-        found = list(_conditioned(crossed, inputs, left))
-        posteriors = np.array([each.log_posterior for each in found])
+        conditioned = list(_conditioned(crossed, inputs, left))
+        posteriors = np.array([each.log_posterior for each in conditioned])
         shares = np.exp(posteriors - posteriors.max())
-        kept = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
-        likely = [(float(shares[each] / shares[kept].sum()), found[each]) for each in kept]
+        places = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
+        likely = [
+            (float(shares[each] / shares[places].sum()), conditioned[each]) for each in places
+        ]
         return FittedDownload(self, points, scaling, inputs, likely)
 
     def points(self, samples: EncodedQueries) -> NDArray[np.int64]:
@@ -139,16 +141,16 @@ class FittedDownload:
     _inputs: Floats
     _likely: "list[tuple[float, _GridPoint]]"
 
-    def __call__(self, asked: EncodedQueries) -> Floats:
+    def __call__(self, queries: EncodedQueries) -> Floats:
         """Mean log seconds, [questions]."""
-        crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
-        inputs = self._scaling(asked.features)
+        crossed = self.download.covariance[np.ix_(self.download.points(queries), self._points)]
+        inputs = self._scaling(queries.features)
         departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
         error = np.zeros(len(inputs))
         for share, each in self._likely:
             covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
             error += share * (covariance @ each.weights)
-        return np.asarray(asked.starts[self.download.start] + error)
+        return np.asarray(queries.starts[self.download.start] + error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +204,8 @@ def _departure(one: Floats, other: Floats, length: float) -> Floats:
 
 def mixed_for(
     kind: QueryRegime,
-    asked: ScaleAndSize,
-    known: TrainingSet,
+    queries: ScaleAndSize,
+    training: TrainingSet,
     learners: Sequence[Learner],
     *,
     seed: int = 0,
@@ -212,8 +214,8 @@ def mixed_for(
 
     Args:
         kind: of the questions, see `asks`.
-        asked: where the questions lie, [questions].
-        known: own executions.
+        queries: where the questions lie, [questions].
+        training: own executions.
         learners: as for `weigh`.
         seed: of folds that mimic nothing.
 
@@ -221,12 +223,12 @@ def mixed_for(
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    splits = holdout_splits(known.places, kind, known.samples.features)
-    split = closest_split(splits, known.places, asked) or grouped_split(known.groups, seed)
+    splits = holdout_splits(training.places, kind, training.samples.features)
+    split = closest_split(splits, training.places, queries) or grouped_split(training.groups, seed)
     by_name = {learner.name: learner for learner in learners}
     return FittedEnsemble.of(
-        cross_validate(known, learners, split).weights(),
-        lambda name: by_name[name].fit(known.samples, known.log_seconds),
+        cross_validate(training, learners, split).weights(),
+        lambda name: by_name[name].fit(training.samples, training.log_seconds),
     )
 
 

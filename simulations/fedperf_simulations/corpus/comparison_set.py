@@ -178,8 +178,8 @@ def assignments(program: Program) -> Iterator[Assignment]:
     """Every assignment of the embedded platforms in which a sink runs where its input does."""
     free = [position for position, step in enumerate(program.steps) if not _is_sink(step)]
     able = [supporting(program.steps[position].operation) for position in free]
-    for chosen in product(*able):
-        placed = dict(zip(free, chosen, strict=True))
+    for platforms in product(*able):
+        placed = dict(zip(free, platforms, strict=True))
         yield tuple(
             placed[step.inputs[0] if _is_sink(step) else position]
             for position, step in enumerate(program.steps)
@@ -265,14 +265,14 @@ def _assignments_of(program: Program) -> int:
 
 def _mixed(program: Program, rng: np.random.Generator, count: int) -> list[Assignment]:
     """Random plans with more than one platform."""
-    found: list[Assignment] = []
+    assignments: list[Assignment] = []
     for _ in range(_REDRAWS):
-        if len(found) == count:
+        if len(assignments) == count:
             break
         plan = draw_platforms(program, rng=rng)
-        if len(set(plan)) > 1 and plan not in found:
-            found.append(plan)
-    return found
+        if len(set(plan)) > 1 and plan not in assignments:
+            assignments.append(plan)
+    return assignments
 
 
 def _is_sink(step: Step) -> bool:
@@ -300,11 +300,11 @@ def capped_settings(
     seed: int, workloads: int | None, cap: Cap, *, quick: bool
 ) -> MeasuringSettings:
     """Settings under a cap: less than a core per thread; a busy core elsewhere disturbs nothing."""
-    drawn = measuring_settings(
+    settings = measuring_settings(
         seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
     )
     return replace(
-        drawn,
+        settings,
         comparisons=0,
         two_threads_share=0.0,
         disturbed_cores=1.2,
@@ -325,19 +325,19 @@ def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> Com
 
 def training_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
     """Settings of the lessons: no series, and the next seed, so that workloads are others."""
-    drawn = comparison_settings(seed + 1, workloads, quick=quick)
-    return replace(drawn, series=0, exhaustive=1 if quick else TRAINING_PROGRAMS)
+    settings = comparison_settings(seed + 1, workloads, quick=quick)
+    return replace(settings, series=0, exhaustive=1 if quick else TRAINING_PROGRAMS)
 
 
 def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
     """Settings of inputs hundreds of times as large; each plan runs once, or twice if disturbed."""
-    drawn = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
+    settings = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
     least, most = _LARGE_ROWS
     return replace(
-        drawn,
+        settings,
         comparisons=0,
-        least_rows=drawn.most_rows if quick else least,
-        most_rows=drawn.most_rows if quick else most,
+        least_rows=settings.most_rows if quick else least,
+        most_rows=settings.most_rows if quick else most,
         small_weight=0.2,
         timeout_seconds=120.0,
         repeats=1,

@@ -212,10 +212,10 @@ class NewPlatform:
             MissingDataError: there is no set of that platform.
         """
         name = platform.name.lower()
-        known = one_per_workload(measured_executions())
-        public = [each for each in known if platform not in each.plan.platforms]
-        unrun = [each for each in known if set(each.plan.platforms) == {platform}]
-        names = {each.workload for each in known}
+        executions = one_per_workload(measured_executions())
+        public = [each for each in executions if platform not in each.plan.platforms]
+        unrun = [each for each in executions if set(each.plan.platforms) == {platform}]
+        names = {each.workload for each in executions}
         private = one_per_workload(
             each for each in measured_executions(name) if each.workload not in names
         )
@@ -228,16 +228,16 @@ class NewPlatform:
         Raises:
             ConfigurationError: there are not more workloads than the organizations get.
         """
-        given = organizations * workloads
-        if not given < len(self.private):
+        pool_size = organizations * workloads
+        if not pool_size < len(self.private):
             raise ConfigurationError(
                 f"{organizations} organizations with {workloads} workloads need more than "
-                f"{given} measured ones, there are {len(self.private)}"
+                f"{pool_size} measured ones, there are {len(self.private)}"
             )
         order = np.random.default_rng([seed, 0]).permutation(len(self.private))
-        hands = np.split(order[:given], organizations)
+        hands = np.split(order[:pool_size], organizations)
         return NewPlatformSplit(
-            tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:])
+            tuple(self.private.of(hand) for hand in hands), self.private.of(order[pool_size:])
         )
 
 
@@ -362,30 +362,32 @@ def deal(
     """
     rng = np.random.default_rng([seed, 0])
     lived = [list[LabelledGraph]() for _ in range(hands.organizations)]
-    asked: list[MeasuredTimes] = []
-    wanted, names = hands.held_out + hands.pool, set[str]()
+    held_out: list[MeasuredTimes] = []
+    needed, names = hands.held_out + hands.pool, set[str]()
     for place, segment in enumerate(segments):
-        if len(segment) < wanted:
+        if len(segment) < needed:
             raise ConfigurationError(
-                f"{SEGMENTS[place]} has {len(segment)} workloads, {wanted} are to be given"
+                f"{SEGMENTS[place]} has {len(segment)} workloads, {needed} are to be given"
             )
-        order = [segment[each] for each in rng.permutation(len(segment))[:wanted].tolist()]
-        asked.append(measured_of(order[: hands.held_out]))
+        order = [segment[each] for each in rng.permutation(len(segment))[:needed].tolist()]
+        held_out.append(measured_of(order[: hands.held_out]))
         names |= {each.workload for each in order}
         pool = order[hands.held_out :]
         for executed in lived:
             executed.extend(pool[each] for each in rng.permutation(hands.pool)[: hands.workloads])
     begins = tuple(period.window_start(each) for each in first_windows(period.windows))
     return DriftSplit(
-        tuple(DriftingYear(tuple(each), begins) for each in lived), tuple(asked), frozenset(names)
+        tuple(DriftingYear(tuple(each), begins) for each in lived),
+        tuple(held_out),
+        frozenset(names),
     )
 
 
-def known_before(dealt: DriftSplit) -> MeasuredTimes:
+def known_before(split: DriftSplit) -> MeasuredTimes:
     """The training data of the year's first model: nobody's workloads, uncapped, no Polars."""
-    known = _others(measured_executions(), set(dealt.names))
+    others = _others(measured_executions(), set(split.names))
     return measured_of(
-        labelled_in([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
+        labelled_in([each for each in others if Platform.POLARS not in each.plan.platforms], 0)
     )
 
 

@@ -165,8 +165,10 @@ class Measurements:
         """Workflows of known cases, which a head is distilled from."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)
-        known = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
-        return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
+        training = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        return [
+            training[place] for place in rng.permutation(len(training))[:MOST_DISTILLED].tolist()
+        ]
 
 
 def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
@@ -186,9 +188,9 @@ def _ended(case: Case) -> Iterator[MeasuredPlan]:
 
 def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
     """Workload and a random prefix of executions that have any."""
-    found: dict[str, list[tuple[str, MeasuredPlan]]] = {}
+    by_workload: dict[str, list[tuple[str, MeasuredPlan]]] = {}
     for execution, prefix in measured_prefixes(path):
-        found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
-    for prefixes in found.values():
+        by_workload.setdefault(execution.execution_id, []).append((execution.workload, prefix))
+    for prefixes in by_workload.values():
         workload, prefix = prefixes[int(rng.integers(len(prefixes)))]
         yield workload, replace(prefix, cluster=of_one_speed(prefix.cluster))

@@ -59,11 +59,11 @@ def public_files(data: Path | None, *names: str) -> tuple[Path, ...]:
     """
     if data is None:
         raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    found = tuple(data / name for name in names)
-    missing = [str(path) for path in found if not path.exists()]
+    paths = tuple(data / name for name in names)
+    missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise MissingDataError(f"public data are not there: {', '.join(missing)}")
-    return found
+    return paths
 
 
 def measured_directory(folder: str | None = None) -> Path:

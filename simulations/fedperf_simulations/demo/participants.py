@@ -153,10 +153,10 @@ def cast_of(
     period = size.calendar().period
     old_machine, whole_pool, rest = _cut(whole, size.held_out, size.pool)
     new_machine, capped_pool, _ = _cut(capped, size.held_out, size.pool)
-    similar_to_new, newcomer, _ = _cut(
+    similar_to_new, new_participant, _ = _cut(
         [e for e in new if is_new_family(e)], size.held_out, OWN_RUNS
     )
-    taken = {each.workload for each in (*similar_to_new, *newcomer)}
+    taken = {each.workload for each in (*similar_to_new, *new_participant)}
     new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
     of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
     pools = [
@@ -166,13 +166,13 @@ def cast_of(
     begins = (period.start, period.window_start(size.cap_window))
 
     def year() -> DriftingYear:
-        drawn = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
-        return DriftingYear(tuple(drawn), begins)
+        sample = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
+        return DriftingYear(tuple(sample), begins)
 
     return DemoParticipants(
         measured_of(labelled_in([*at_one_speed(of_start)], 0)),
         tuple(year() for _ in range(size.organizations)),
-        tuple(newcomer),
+        tuple(new_participant),
         tuple(similar_to_new),
         measured_of(labelled_in(old_machine, 0)),
         measured_of(labelled_in(new_machine, 1)),

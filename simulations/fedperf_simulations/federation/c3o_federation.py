@@ -58,8 +58,8 @@ class JobFederation:
         """Everybody of the federation by itself."""
         names = sorted(set(self.others.organizations.tolist()))
         return [
-            Sender(np.flatnonzero(chosen), self.others.log_seconds[chosen])
-            for chosen in (self.others.organizations == name for name in names)
+            Sender(np.flatnonzero(members), self.others.log_seconds[members])
+            for members in (self.others.organizations == name for name in names)
         ]
 
     def together(self) -> Sender:
@@ -88,7 +88,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     rng = np.random.default_rng([seed, number])
     box = job.random_features(rng, TARGET_POINTS)
     machine = new_participant.machines[:1].repeat(TARGET_POINTS)
-    asked = JobPoints(new_participant.jobs[:1].repeat(TARGET_POINTS), machine, box)
+    queries = JobPoints(new_participant.jobs[:1].repeat(TARGET_POINTS), machine, box)
     points = _points(data.published).joined(_points(others)).joined(_points(new_participant))
     physics = [
         data.published.physics,
@@ -96,9 +96,9 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
         new_participant.physics,
         np.zeros(TARGET_POINTS),
     ]
-    prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(asked)))
-    known = np.arange(len(data.published))
-    start = condition(prior, known, data.published.log_seconds, RECORD_VARIANCE)
+    prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(queries)))
+    published = np.arange(len(data.published))
+    start = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box
     varies = low < high
 

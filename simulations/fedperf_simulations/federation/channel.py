@@ -105,8 +105,8 @@ def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELT
     the same promise takes exactly twice the noise.
     """
     budget = PrivacyBudget(promised, delta)
-    found = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
-    return 2 * found if replace_one else found
+    calibrated = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
+    return 2 * calibrated if replace_one else calibrated
 
 
 def public_configurations(
@@ -187,7 +187,7 @@ def private_configurations(
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
-        for sender, places, said in zip(senders, features, answers, strict=True):
+        for sender, places, sender_answers in zip(senders, features, answers, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
@@ -196,7 +196,7 @@ def private_configurations(
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            said.append((hidden, _said(sender, report, noise_multiplier, noise)))
+            sender_answers.append((hidden, _said(sender, report, noise_multiplier, noise)))
         posterior = learn_hidden(
             posterior, box, answers, declared, record_variance=channel.record_variance
         ).posterior

@@ -107,9 +107,9 @@ class CurrentRegimeHistory:
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
         """Return the workloads that finished then, of the newest epoch."""
-        found = self.lived.between(since, until)
-        newest = max((each.regime for each in found), default=0)
-        return [each for each in found if each.regime == newest]
+        places = self.lived.between(since, until)
+        newest = max((each.regime for each in places), default=0)
+        return [each for each in places if each.regime == newest]
 
 
 class WithoutRehearsal(LinearizedAvg):

@@ -137,8 +137,8 @@ class EngineRound:
             return ()
         self._sent = True
         whose = {node: each for each, node in self.fleet.nodes.items()}
-        found = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
-        return [_reply(whose[each.metadata.src_node_id], each) for each in found]
+        replies = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
+        return [_reply(whose[each.metadata.src_node_id], each) for each in replies]
 
     def close(self) -> None:
         """As `FleetRound`."""
@@ -151,18 +151,18 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     Raises:
         EngineError: a node does not say it.
     """
-    asked = [
+    queries = [
         Message(RecordDict(), node, f"query.{PARTITION}") for node in sorted(grid.get_node_ids())
     ]
-    found: dict[bytes, int] = {}
-    for each in grid.send_and_receive(asked, timeout=TIMEOUT_SECONDS):
+    numbers: dict[bytes, int] = {}
+    for each in grid.send_and_receive(queries, timeout=TIMEOUT_SECONDS):
         if each.has_error():
             raise EngineError(f"a node does not say its partition: {each.error.reason}")
         number = each.content.config_records[PARTITION][PARTITION]
-        found[roster_id(int(str(number)))] = each.metadata.src_node_id
-    if len(found) != len(asked):
-        raise EngineError(f"{len(found)} of {len(asked)} nodes said which partition they hold")
-    return EngineFleet(grid, found)
+        numbers[roster_id(int(str(number)))] = each.metadata.src_node_id
+    if len(numbers) != len(queries):
+        raise EngineError(f"{len(numbers)} of {len(queries)} nodes said which partition they hold")
+    return EngineFleet(grid, numbers)
 
 
 def partition_answer(question: Message, partition: int) -> Message:

@@ -183,18 +183,19 @@ def _products(
     total = precision * expected
     rows, columns = np.triu_indices(size)
     for stage, report in stages:
-        asked = len(rows) if stage.offset_share > 0 else 0
-        if report.values.shape != (asked + size,):
+        offset_rows = len(rows) if stage.offset_share > 0 else 0
+        if report.values.shape != (offset_rows + size,):
             raise InvalidReleaseError(
-                f"an answer has the shape {report.values.shape}, its stage {asked + size} values"
+                f"an answer has the shape {report.values.shape}, its stage "
+                f"{offset_rows + size} values"
             )
-        if not asked:
+        if not offset_rows:
             continue
         half = np.where(rows == columns, 1.0, math.sqrt(0.5)) / math.sqrt(stage.offset_share)
-        seen, noise = np.zeros((size, size)), np.ones((size, size))
-        seen[rows, columns] = seen[columns, rows] = report.natural()[:asked] * half
+        products, noise = np.zeros((size, size)), np.ones((size, size))
+        products[rows, columns] = products[columns, rows] = report.natural()[:offset_rows] * half
         noise[rows, columns] = noise[columns, rows] = (stage.noise_multiplier * half) ** 2
         precision = precision + 1 / noise
-        total = total + seen / noise
+        total = total + products / noise
     values, vectors = np.linalg.eigh(total / precision)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T, 1 / precision

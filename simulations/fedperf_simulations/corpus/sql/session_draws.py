@@ -105,13 +105,13 @@ class SessionDesign:
             SessionKind.DUCKDB: _duckdb,
             SessionKind.HELD_OUT: _held_out,
         }[self.kind]
-        found = draw(number, self.seed)
+        session = draw(number, self.seed)
         if not self.is_quick:
-            return found
+            return session
         steps = tuple(
-            replace(step, tables=replace(step.tables, rows=ROWS[0])) for step in found.steps
+            replace(step, tables=replace(step.tables, rows=ROWS[0])) for step in session.steps
         )
-        return replace(found, steps=steps)
+        return replace(session, steps=steps)
 
     def sessions(self) -> Iterator[SqlSession]:
         """Yield all of them."""
@@ -212,10 +212,10 @@ def _cached(rng: np.random.Generator, seed: int) -> list[SqlStep]:
         for word in ("CACHE", "UNCACHE")
     )
     count = SqlStep(f"spark/count/{table}", f"SELECT COUNT(*) AS n FROM {table}", tables)
-    asked = [
+    statements = [
         _step(each, tables, rng, Platform.SPARK) for each, _ in zip(texts, range(3), strict=False)
     ]
-    return [cache, count, *asked, uncache]
+    return [cache, count, *statements, uncache]
 
 
 def _python(rng: np.random.Generator, seed: int) -> list[SqlStep]:
@@ -241,10 +241,10 @@ def _commands(rng: np.random.Generator, seed: int) -> list[SqlStep]:
     """Statements that change or show the catalogue."""
     del seed
     tables = _spark_only(rng)
-    chosen = rng.choice(len(_COMMANDS), 3, replace=False).tolist()
+    places = rng.choice(len(_COMMANDS), 3, replace=False).tolist()
     return [
         SqlStep(f"spark/command/{each}", _COMMANDS[each], tables, Outcome.COMMAND)
-        for each in chosen
+        for each in places
     ]
 
 

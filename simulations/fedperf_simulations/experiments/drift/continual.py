@@ -91,14 +91,14 @@ class ReplicatedSequence:
         dp_steps: int = DP_STEPS,
     ) -> "ReplicatedSequence":
         """Dealt by the seeds."""
-        dealt = [
+        splits = [
             [
                 SegmentSplit.of(segment, drift.columns, np.random.default_rng([*seed, 0, place]))
                 for seed in seeds
             ]
             for place, segment in enumerate(drift.segments)
         ]
-        return cls(drift, dealt, seeds, steps, dp_steps)
+        return cls(drift, splits, seeds, steps, dp_steps)
 
     @property
     def training_rows(self) -> int:

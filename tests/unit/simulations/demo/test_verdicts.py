@@ -9,10 +9,10 @@ from fedperf_simulations.demo.summary import (
     FIVE_SEEDS,
     Change,
     amount,
+    describe_change,
     lines,
     noticed,
     of_five_seeds,
-    told,
 )
 from tests.pages import DOCS
 from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORSE, YEAR
@@ -30,7 +30,7 @@ from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORS
     ],
 )
 def test_a_verdict_stands_with_its_spread(change: Change, words: str) -> None:
-    assert told(change) == words
+    assert describe_change(change) == words
 
 
 def test_every_finding_is_a_line_with_its_verdict() -> None:
