@@ -58,9 +58,9 @@ def demo(
 ) -> None:
     """Show why to join, in six minutes; a busy machine takes longer.
 
-    (a) what joining gives a newcomer, (b) what becomes of answers when half a core is all that
-    there is, (c) what leaves three organizations, for how much. Exit code 9: nothing was promoted
-    in (a), or a release was lost in (c); one line says what.
+    (a) what joining gives a new participant, (b) what becomes of answers when half a core is all
+    that there is, (c) what leaves three organizations, for how much. Exit code 9: nothing was
+    promoted in (a), or a release was lost in (c); one line says what.
     """
     import os
     import signal

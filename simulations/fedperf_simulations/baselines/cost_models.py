@@ -276,7 +276,7 @@ class TrainingPlan:
 
     @property
     def residuals(self) -> Floats:
-        """What the analytic cost model leaves to learn, in units of the targets, [questions]."""
+        """Training targets: residuals of the analytic cost model, in their units, [questions]."""
         residuals: Floats = (self.log_seconds - analytic_log_seconds(self.questions)) / TARGET_SCALE
         return residuals
 

@@ -52,7 +52,7 @@ class TooManyPlansError(InvalidInputError):
 
 @unique
 class PruningRule(StrEnum):
-    """What a search keeps apart."""
+    """The rule by which a search prunes partial plans."""
 
     GREEDY = "greedy"
     TAIL = "tail"

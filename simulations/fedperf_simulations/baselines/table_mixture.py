@@ -162,7 +162,7 @@ class _Numbers:
     length: float
 
     def covariance(self, crossed: Floats, departure: Floats) -> Floats:
-        """Of the start's error, own level and own dependence included."""
+        """Return the covariance of the pretrained model's error, with own level and dependence."""
         return self.scale * crossed + OWN_LEVEL_SD**2 + self.own_sd**2 * departure
 
 

@@ -105,7 +105,7 @@ class ComparisonSettings:
         exhaustive: programs per family that run on every assignment.
         most_rows: size of the largest input.
         timeout_seconds: of one trial.
-        disturbed_cores: foreign load from which a trial is run again; trials have a core of
+        disturbed_cores: interference from which a trial is run again; trials have a core of
             their own, so that one busy core elsewhere is none.
         repeats: how often it is run again at most.
     """

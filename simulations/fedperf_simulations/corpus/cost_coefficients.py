@@ -19,7 +19,7 @@ Fit the prices that ship with fedperf, and write them where the product reads th
 On the public part of the measured set, as the limited start of simulations, on the sessions of
 SQL and on large inputs, of which no workload is anybody's. What organizations hold is unread; of
 the judged sessions only plans are, so that no price knows a judged shape. Polars and pandas are
-priced as DuckDB's kin: simulations need platforms that nothing has seen, and the start that ships
+priced as DuckDB's kin: simulations need platforms that nothing has seen, and the pretrained model
 has learnt them. Made anew only when these measurements change; then the starts too.
 """
 

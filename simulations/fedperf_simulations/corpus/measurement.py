@@ -73,7 +73,7 @@ class MeasurementDesign(Protocol):
 
     @property
     def disturbed_cores(self) -> float:
-        """Foreign load from which a trial is run again."""
+        """Interference from which a trial is run again."""
 
     @property
     def repeats(self) -> int:

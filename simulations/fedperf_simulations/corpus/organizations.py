@@ -243,11 +243,11 @@ class NewPlatform:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewPlatformSplit:
-    """The workloads of each organization, and those of nobody.
+    """The workloads of each organization, and the held-out workloads.
 
     Attributes:
         organizations: their workloads.
-        asked: workloads of nobody, to judge by.
+        held_out: workloads of no organization, to evaluate on.
     """
 
     organizations: tuple[MeasuredTimes, ...]
@@ -290,11 +290,11 @@ class DriftingYear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftSplit:
-    """The workloads of each organization, and those of nobody.
+    """The workloads of each organization, and the held-out workloads.
 
     Attributes:
         organizations: what each executes in the year.
-        asked: of each segment, workloads of nobody to judge by.
+        held_out: per segment, workloads of no organization to evaluate on.
         names: of all those.
     """
 
@@ -311,7 +311,7 @@ class WorkloadSplit:
         organizations: how many share them.
         workloads: of each organization, drawn from the pool.
         pool: of all organizations together.
-        asked: of nobody.
+        held_out: of no organization.
     """
 
     organizations: int = 10
@@ -384,7 +384,7 @@ def deal(
 
 
 def known_before(split: DriftSplit) -> MeasuredTimes:
-    """The training data of the year's first model: nobody's workloads, uncapped, no Polars."""
+    """The training data of the year's first model: held-out workloads, uncapped, no Polars."""
     others = _others(measured_executions(), set(split.names))
     return measured_of(
         labelled_in([each for each in others if Platform.POLARS not in each.plan.platforms], 0)
@@ -392,7 +392,7 @@ def known_before(split: DriftSplit) -> MeasuredTimes:
 
 
 def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """As `label_executions`, of the segment with that number."""
+    """Label executions as `label_executions` does, for the segment `epoch`."""
     graphs = label_executions(executions)
     return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
 

@@ -5,7 +5,7 @@ part of the measured set. By the validation part coordinators judge versions: it
 written beside the start. The limited start knows the public part alone (`limited_start`).
 Made anew only when the measurements or the model change.
 
-Distil the additive head that ships with fedperf from the public start that ships.
+Distil the additive head that ships with fedperf from the pretrained model.
 
 With workflows of the comparison set, which are drawn from a public seed; measured run times
 are not looked at. Made anew with the start.
@@ -15,8 +15,8 @@ Measurement of the accuracy claimed of the start, by starts that never saw a par
 One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
 explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
-the plan is asked about with what was known before it. What estimates of rows add is told by
-all plans of left out shapes, programs of the lessons as well, as they were before they ran.
+the plan is asked about with estimated cardinalities. What estimates of rows add is told by
+all plans of left out shapes, programs of the training set as well, as they were before they ran.
 Prices of the analytic cost model, some constants a platform that the networks correct, have seen
 all of it.
 """

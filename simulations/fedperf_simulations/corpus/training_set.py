@@ -129,7 +129,7 @@ class Measurements:
     def training_plan(self, is_known: IsKnown) -> TrainingPlan:
         """Return the plans and prefixes of workloads that are known.
 
-        Those of sessions twice: as a run counted their rows, and with what was known before it.
+        Those of sessions occur twice: with actual and with estimated cardinalities.
         """
         counted = measured_plans(each for each in self.sessions if is_known(each.workload))
         complete = [

@@ -64,7 +64,7 @@ class MeasuringSettings:
         small_weight: a size is drawn with a chance proportional to size ** -small_weight,
             so 0 draws its logarithm evenly.
         timeout_seconds: of one trial.
-        disturbed_cores: foreign load from which a trial is run again.
+        disturbed_cores: interference from which a trial is run again.
         repeats: how often it is run again at most.
         platform: on which every workload runs alone, of those that can; None draws platforms.
         among: platforms that drawn plans have no other than; empty: any.

@@ -6,7 +6,7 @@ kinds of organizations:
 * published: the eight (job, machine) cells of six configurations. Everybody knows these
   48 runs, so they are no organizations that could join.
 * slices: the four large cells, each cut by one input size into what 18 organizations
-  with data sets of their own would have (24 to 90 configurations each). A newcomer is
+  with data sets of their own would have (24 to 90 configurations each). A new participant is
   one slice, the others of its cell are the federation.
 * sort: three cells of 42 configurations. Their labels are for the kernel's constants.
 
@@ -221,7 +221,7 @@ class C3O:
 
     @property
     def new_participants(self) -> tuple[str, ...]:
-        """Names of the 18 slices, each of which can be the newcomer."""
+        """Names of the 18 slices, each of which can be the new participant."""
         return tuple(sorted(set(self.slices.organizations.tolist())))
 
 

@@ -1,6 +1,6 @@
 """Rows of a table whose columns are public: categories from lists, numbers inside of bounds.
 
-Lists and bounds are constants of whoever declares a table, never read off its rows; so a
+Lists and bounds are constants of the declared table, never read off its rows; so a
 row's cell, its bins and its place in the inputs of a model depend on that row alone. A
 number outside of its bounds is moved to the nearest bound.
 """

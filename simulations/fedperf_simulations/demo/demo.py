@@ -1,6 +1,6 @@
 """The demo: why to join, in three parts, each with its verdict.
 
-(a) what joining gives a newcomer, and (b) what becomes of everybody's answers when a cap is
+(a) what joining gives a new participant, and (b) what becomes of everybody's answers when a cap is
 imposed: a year of organizations in memory, in a process of its own (`year`). (c) what leaves,
 for how much: three organizations and a coordinator as the programs that users have, started as
 a user would; only their calendar is compressed, through the coordinator's configuration. Both

@@ -61,12 +61,13 @@ seconds in all.</p>
 <section class="card story"><ol>
 {% for each in lines %}<li>{{ each }}</li>{% endfor %}</ol></section>
 <div class="grid">
-<section class="card"><h2>(a) A newcomer</h2>
+<section class="card"><h2>(a) A new participant</h2>
 <p class="note">{{ year.family|capitalize }} jobs on {{ year.platform }}, both unknown to
 the start: the model that everybody begins with here. By how much {{ told_by }} predictions for
 workloads of no organization are off; x1.00 is perfect. Intervals are {{ spread }}.</p>
-{% for each, by_seeds in newcomers %}{{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
-<p class="note">The start that ships knows {{ year.platform }} and {{ year.family }} jobs,
+{% for each, by_seeds in new_participants %}
+{{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
+<p class="note">The pretrained model knows {{ year.platform }} and {{ year.family }} jobs,
 as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
 <section class="card"><h2>(b) A machine that changes</h2>
 <p class="note">{{ noticed }}.</p>
@@ -108,7 +109,7 @@ def page(summary: DemoSummary) -> str:
         told_by=year.newcomer[0].change.workloads,
         spread=SPREAD,
         lines=lines(summary),
-        newcomers=[
+        new_participants=[
             (_new_participant_card(each), of_five_seeds(each.own_runs)) for each in year.newcomer
         ],
         noticed=noticed(year),
@@ -154,7 +155,7 @@ def _machine(result: MachineResult) -> _Card:
 
 
 def _bar(name: str, value: float | None, widest: float, kind: str) -> _Bar:
-    """As long as the log of the factor; none where there is no answer."""
+    """Return a bar as long as the log of the factor, or an empty one without a prediction."""
     share = 100 * math.log(value or 1.0) / max(math.log(widest), 1e-9)
     return name, f"{share:.0f}", factor(value), kind
 

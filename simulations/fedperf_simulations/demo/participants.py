@@ -2,8 +2,8 @@
 
 The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
 pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
-place of all that. The newcomer scores credit on Polars. The workloads that answers are judged by
-belong to none of them.
+place of all that. The new participant scores credit on Polars. The held-out workloads belong to
+none of them.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ NEW_PLATFORM = "Polars"
 """What the start never saw: one of the families, on a platform of its own."""
 
 OWN_RUNS = 3
-"""Of the newcomer, once it has some."""
+"""Of the new participant, once it has some."""
 
 BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
 
@@ -119,7 +119,7 @@ class DemoParticipants:
     Attributes:
         known: workloads that the start learns, as of one machine.
         organizations: what each executes.
-        newcomer: the first executions of the one that joins last.
+        new_participant: the first executions of the one that joins last.
         similar_to_new: workloads of its kind that nobody has, to judge answers by.
         old_machine: the same, on whole cores.
         new_machine: the same, under the cap.

@@ -75,14 +75,14 @@ def factor_of(errors: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantResult:
-    """Errors of a newcomer's answers, as factors.
+    """Errors of a new participant's answers, as factors.
 
     Attributes:
         own_runs: that it has.
         alone: from these alone; None without any.
         start: with the start that never saw its platform and family.
         joined: with what the organizations learned.
-        shipped: with the start that ships, which knows both.
+        shipped: with the pretrained model, which knows both.
         change: from `start` to `joined`.
     """
 
@@ -147,7 +147,7 @@ class YearResult:
         organizations: how many they are.
         workloads: that each has.
         epsilon: of all releases of one of them.
-        platform: of the newcomer.
+        platform: of the new participant.
         family: of its jobs.
         windows: errors at the end of each.
         cap_window: with which the cap came.
@@ -309,7 +309,7 @@ SPREAD = "over workloads, of this one training"
 """What intervals of the demo are of; another training moves its errors by more."""
 
 FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
-"""What newcomers of five whole demos were off by, and the commit at which these ran."""
+"""What new participants of five whole demos were off by, and the commit at which these ran."""
 
 
 def describe_change(change: Change) -> str:
@@ -327,7 +327,7 @@ def factor(value: float | None) -> str:
 
 
 def runs(result: NewParticipantResult) -> str:
-    """Return the number of a newcomer's own runs, in words."""
+    """Return the number of a new participant's own runs, in words."""
     return f"{result.own_runs} own runs" if result.own_runs else "no own runs"
 
 
@@ -335,7 +335,7 @@ def lines(summary: DemoSummary) -> list[str]:
     """Return all findings, a line each, with the letter of its part in front."""
     year = summary.year
     return [
-        *(f"(a) A newcomer with {describe_new_participant(each)}" for each in year.newcomer),
+        *(f"(a) A new participant with {describe_new_participant(each)}" for each in year.newcomer),
         f"(b) {noticed(year)}",
         *(f"(b) On {machine(each)}" for each in reversed(year.machines)),
         f"(c) {left(summary.organizations)}",
@@ -380,9 +380,9 @@ def noticed(year: YearResult) -> str:
         else f"from window {drifts.epoch_window + 1} on (a new epoch) it is learnt apart"
     )
     return (
-        f"{came}, unannounced: the noisy reports of window {drifts.window + 1} gave it away, as jobs "
-        f"on {' and '.join(drifts.platforms)} took {factor(drifts.factor)} the time expected at "
-        f"{drifts.organizations} of {year.organizations} members; {began}{alarms}"
+        f"{came}, unannounced: the noisy reports of window {drifts.window + 1} gave it away, as "
+        f"jobs on {' and '.join(drifts.platforms)} took {factor(drifts.factor)} the time expected "
+        f"at {drifts.organizations} of {year.organizations} members; {began}{alarms}"
     )
 
 
@@ -419,8 +419,8 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     """Print what was found."""
     year = summary.year
     console.print(
-        f"[bold](a) a newcomer: {year.family} jobs on {year.platform}, which its start never saw; "
-        "off by a factor of[/]"
+        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, which its start "
+        "never saw; off by a factor of[/]"
     )
     console.print(_new_participant_table(year))
     console.print(Text(f"intervals are {SPREAD}"))

@@ -4,7 +4,7 @@ Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRE
 what else the demo does. It prints a line of JSON after each step, and what was found in the last.
 
 Gate, ledgers, desks and verdicts are the product's (`federated_year`). Nobody announces the cap.
-What a newcomer predicts with is what a member fetched, by the client's own code.
+What a new participant predicts with is what a member fetched, by the client's own code.
 """
 
 import math
@@ -158,13 +158,13 @@ def new_participant_with(
     *,
     shipped: PredictLog,
 ) -> NewParticipantResult:
-    """Return the errors of a newcomer with these runs.
+    """Return the errors of a new participant with these runs.
 
     Args:
         runs: its own.
         queries: of other workloads.
         fetched: what joining gave; the public start in use is the one without it.
-        shipped: the start that ships.
+        shipped: the pretrained model.
     """
     own, questions = History.from_executions(runs), History.from_executions(queries)
 

@@ -22,7 +22,7 @@ difference between one run and the next on a shared machine. So bare and profile
 job show nothing. Therefore:
 
 - `added_seconds`: wall seconds that starting, watching and noticing the end add to a job that only
-  waits, bare and as a trial in turns. A waiting job takes the same time on a slow machine.
+  waits, bare and as a trial, interleaved. A waiting job takes the same time on a slow machine.
 - `slowdown`: the share by which a computing job gets slower while it is watched. One job counts
   what it gets done; in every other window its process tree is sampled as that of a trial. Windows
   change so quickly that the machine's own changes of speed hit both kinds alike.

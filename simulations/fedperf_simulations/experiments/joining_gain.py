@@ -1,10 +1,10 @@
 """Experiment: an organization's gain by joining, over the number of its own executions.
 
-Newcomers come from three kinds of data. C3O slices (18) each ask what the others of their job have
-run; the list of configurations is public. TOKIO platforms (6) have wall time and bandwidth. The
-organizations of the project's own measured set (3) have plans and private configurations. The gain
-is what the product's mechanisms give at that epsilon: three staged reports, or private steps of the
-shared model at its tangent. Predictions at home are the client's.
+New participants come from three kinds of data. C3O slices (18) each ask what the others of their
+job have run; the list of configurations is public. TOKIO platforms (6) have wall time and
+bandwidth. The organizations of the project's own measured set (3) have plans and private
+configurations. The gain is what the product's mechanisms give at that epsilon: three staged
+reports, or private steps of the shared model at its tangent. Predictions at home are the client's.
 
 Epsilon is for all releases of an organization together at delta 1e-5. On C3O and TOKIO it is for
 replacing one label, as the published figures are; in the measured set for adding or removing one
@@ -12,18 +12,18 @@ workload, as fedperf promises. A configuration stands for a workload on C3O. On 
 which is not what fedperf promises; the rows named "workload level" send one number per point
 instead.
 
-Each seed draws the newcomer's own executions, the noise and the folds; in the measured set noise is
-drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomers of means over
-seeds. Changes are paired by newcomer, in percent (`harness.paired`), against two predictors. One is
-the strongest local-only predictor, chosen in hindsight at each n among the client's and the plain
-ones of `baselines.home_models`. The other is the ensemble of own executions and the pretrained
-model. Beside mean percentages, which a few answers far too long can make, stands the MAE of the
-log.
+Each seed draws the new participant's own executions, the noise and the folds; in the measured set
+noise is drawn once. A case is a new participant, a seed and an n. A row is a mean over new
+participants of means over seeds. Changes are paired by new participant, in percent
+(`harness.paired`), against two predictors. One is the strongest local-only predictor, chosen in
+hindsight at each n among the client's and the plain ones of `baselines.home_models`. The other is
+the ensemble of own executions and the pretrained model. Mean percentages can be dominated by a few
+predictions that are far too long, so the MAE of the log is given as well.
 
-All kinds of data are judged alike. A newcomer draws n of its own executions, and every predictor
-that an organization could use predicts the rest, or some that were held out: from own executions
-alone, with the pretrained model, and with the results of joining. Predictors and their weights are
-the client's. Two plain ones are compared with those from own executions alone
+All kinds of data are evaluated alike. A new participant draws n of its own executions. Every
+predictor that an organization could use predicts the rest, or some held-out ones: from own
+executions alone, with the pretrained model, and with the results of joining. Predictors and their
+weights are the client's. Two plain ones are compared with those from own executions alone
 (`baselines.home_models`).
 """
 
@@ -149,7 +149,7 @@ def personalized(joined: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRows:
-    """A newcomer's own executions as rows of a table.
+    """A new participant's own executions as rows of a table.
 
     Attributes:
         features: what predictors read, [rows, columns].
@@ -179,7 +179,7 @@ def judge_tables(
     """Return every predictor's errors on `queries`, knowing `own` executions.
 
     Args:
-        rows: the newcomer's.
+        rows: the new participant's.
         own: rows that it ran, any number.
         queries: rows that it asks about.
         beliefs: what joining gave, by name.
@@ -222,7 +222,7 @@ def judge_plans(
     start: PredictLog,
     seed: int,
 ) -> Predictors:
-    """As `judge_tables`, for plans; the joined models start from `start`."""
+    """Evaluate plans as `judge_tables` does. The joined models start from `start`."""
 
     def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
         mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
@@ -275,7 +275,7 @@ class GainTable:
     """Errors of one data set.
 
     Attributes:
-        mape: by predictor and n, one value per newcomer that has so many executions.
+        mape: by predictor and n, one value per new participant that has so many executions.
         q50: the same.
         log_mae: the same.
     """
@@ -286,7 +286,7 @@ class GainTable:
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "GainTable":
-        """Means over seeds; newcomers without enough executions lack some n."""
+        """Means over seeds; new participants without enough executions lack some n."""
         return cls(*(_by_new_participant(cases, each) for each in (MAPE, Q50, LOG_MAE)))
 
     @property
@@ -312,7 +312,7 @@ class GainTable:
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """As `change`, of the log's error."""
+        """Return the `change` of the log error."""
         return PairedComparison.percent(self.log_mae[name, own], self.log_mae[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:
@@ -341,7 +341,7 @@ class GainTable:
 
 
 def _columns(title: str, change: PairedComparison | None) -> Row:
-    """Percent: of the mean with its 95 % interval, the median of newcomers, who is better."""
+    """Percent: the mean with its 95 % interval, the median participant, the share that gains."""
     low, high = (change and change.interval) or (None, None)
     return {
         f"{title}, %": change.mean if change else None,
@@ -353,7 +353,7 @@ def _columns(title: str, change: PairedComparison | None) -> Row:
 
 
 def _by_new_participant(cases: Sequence[Row], metric: str) -> dict[tuple[str, int], Floats]:
-    """Means over seeds by predictor and n, [newcomers]."""
+    """Means over seeds by predictor and n, [new participants]."""
     grouped: dict[tuple[str, int], dict[int, list[float]]] = {}
     for case in cases:
         own, participant, error = case["n"], case["newcomer"], case[metric]
@@ -402,7 +402,7 @@ SEEDS = 5
 QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
 LEAST_ASKED = 10
-"""Rows that a newcomer must have left to be asked about."""
+"""Rows that a new participant must have left to be asked about."""
 MOST_ASKED = 500
 
 STEPS = 3
@@ -450,7 +450,7 @@ class JoiningGain:
     claim = "joining pays at epsilon 1 for the first ten executions, and never costs much"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per data set, predictor and n; every newcomer of a data set has a cell."""
+        """Rows per data set, predictor and n; every new participant of a data set has a cell."""
         tasks = [
             (name, participant)
             for name, each in WORLDS.items()
@@ -459,7 +459,7 @@ class JoiningGain:
             )
         ]
         by_world: dict[str, list[Row]] = {name: [] for name in WORLDS}
-        cells = computed(partial(_cell, settings), tasks, "newcomers", jobs=settings.jobs)
+        cells = computed(partial(_cell, settings), tasks, "new participants", jobs=settings.jobs)
         for (name, _), cell in zip(tasks, cells, strict=True):
             by_world[name] += cell
         tables = {name: GainTable.of(cases) for name, cases in by_world.items()}
@@ -500,11 +500,11 @@ def _new_participant(settings: Settings, data: str, participant: int) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantFixture:
-    """One data set with its newcomers.
+    """One data set with its new participants.
 
     Attributes:
-        newcomers: how many there are.
-        judged: for each n, the errors of every predictor, for one newcomer and seed.
+        new_participants: how many there are.
+        evaluate: for each n, the errors of every predictor, for one new participant and seed.
     """
 
     new_participants: int
@@ -625,7 +625,7 @@ MEMBERS: Mapping[WorkloadPart, tuple[WorkloadPart, ...]] = {
     WorkloadPart.BIRCH: (WorkloadPart.ALDER,),
     WorkloadPart.CEDAR: (WorkloadPart.ALDER, WorkloadPart.BIRCH),
 }
-"""Who trains where a part is the newcomer: those with workloads enough for model rounds."""
+"""Who trains where a part is the new participant: those with workloads enough for model rounds."""
 
 QUICK_WORKLOADS, QUICK_ANCHORS = 40, 30
 
@@ -637,7 +637,7 @@ def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
 
 @cache
 def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkpoint:
-    """Return the shared model that the newcomer finds; its noise is drawn once for all seeds."""
+    """Return the global model for a new participant. All seeds share its noise."""
     part = NEW_PARTICIPANTS[participant]
     members = [_member(each, quick=quick) for each in MEMBERS[part]]
     anchors = anchors_of(load_public_plans())

@@ -178,8 +178,8 @@ def shared_posterior(
 def synthetic_seconds(posterior: GaussianPosterior) -> Floats:
     """Labels of the grid, seconds: those with the least expected relative error.
 
-    Under a log-normal belief |label / truth - 1| is least in expectation at
-    exp(mean - variance): whoever is unsure had better promise less.
+    Under a log-normal posterior |label / truth - 1| is least in expectation at
+    exp(mean - variance). Higher variance gives a smaller label.
     """
     return np.asarray(np.exp(posterior.mean - posterior.variances()), dtype=np.float64)
 
@@ -434,7 +434,7 @@ class _Errors:
         return cls({key: np.array(values) for key, values in grouped.items()}, jobs)
 
     def of_training(self, predictor: str, training: SharedTraining, size: int | None) -> Floats:
-        """Of every job and split."""
+        """Return the errors of every job and split."""
         return self.by_key[predictor, training.name, training.prior, training.epsilon, _named(size)]
 
     def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> PairedComparison:

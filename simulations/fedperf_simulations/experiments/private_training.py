@@ -8,7 +8,7 @@ product: the public plans are known to be like the organizations'. Beside it sta
 weights with the same budget, by Opacus and its accountant, and the run without privacy. That run
 pools the same workloads and trains the ordinary way until twice the epochs bring next to nothing.
 
-Errors are on workloads of nobody: median relative error (of the run time) and median q-error, means
+Errors are on held-out workloads: median relative error (of the run time) and median q-error, means
 over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or removing one
 workload, at delta 1e-5, for all steps of an organization together; the replace-one figure stands
 beside it. Steps, clips and priors were chosen on the Polars plans of the first measured set, which

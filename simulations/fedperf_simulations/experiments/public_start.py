@@ -3,7 +3,7 @@
 Figures are the median q-error and relative error per family on the public test part of the measured
 set. Judged are:
 
-- the start that ships, which has seen all but the validation and the test part;
+- the pretrained model, which has seen all but the validation and the test part;
 - the limited start of simulations, which has seen the public part alone;
 - GGFN trained on the measured set but those two parts: what perfect sharing could reach there;
 - a forest on the same two training sets.

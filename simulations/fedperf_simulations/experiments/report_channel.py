@@ -1,10 +1,11 @@
 """Experiment: the value of few records through the report channel, for a job one has never run.
 
-Each of 18 C3O slices (24 to 90 configurations of a job) is the newcomer in turn; the other slices
-of its job are the federation. The newcomer asks before its first own execution (n = 0). Everybody
-has the public start: the physics prior and a Gaussian process conditioned on 48 published runs. Its
-constants were fitted to those and to the job `sort`, never to a label of the four jobs asked about.
-The federation sends three staged directed reports; the newcomer reads off the coordinator's belief.
+Each of 18 C3O slices (24 to 90 configurations of a job) is the new participant in turn; the other
+slices of its job are the federation. The new participant asks before its first own execution
+(n = 0). Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
+published runs. Its constants were fitted to those and to the job `sort`, never to a label of the
+four jobs asked about. The federation sends three staged directed reports. The new participant
+predicts from the coordinator's posterior.
 
 Epsilon is for all three stages together at delta 1e-5. Unless a row says otherwise, it is for
 REPLACING the label of one workload, as the published figures are: sensitivity 2, twice the noise of
@@ -12,9 +13,9 @@ adding or removing one. Both are printed. A configuration stands for a workload.
 draws one noise for all organizations of the job, as secure aggregation among them would give, which
 the product does not have.
 
-Errors are MAPE in percent and median q-error: the mean over newcomers of the mean over seeds.
-Beside it stand the median newcomer, and how far one seed's mean lies from another's (what a
-federation that happens once sees). A case is a newcomer and a seed.
+Errors are MAPE in percent and median q-error: the mean over new participants of the mean over
+seeds. Rows also give the median new participant, and the standard deviation over seeds (what a
+federation that happens once sees). A case is a new participant and a seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -165,7 +166,7 @@ class ReportChannel:
 
 
 Errors = Mapping[ChannelCondition, Floats]
-"""MAPE of every newcomer, the mean over seeds, [newcomers]."""
+"""MAPE of every new participant, the mean over seeds, [new participants]."""
 
 
 def _targets(errors: Errors) -> list[Target]:
@@ -186,7 +187,7 @@ def _targets(errors: Errors) -> list[Target]:
 def _cases(
     condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
 ) -> list[Row]:
-    """Return a row per newcomer and seed."""
+    """Return a row per new participant and seed."""
     channel = _channel(condition)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     rows: list[Row] = []
@@ -236,7 +237,7 @@ def _by_new_participant(cases: Sequence[Row]) -> Floats:
 
 
 def _grouped(cases: Sequence[Row], by: str, metric: str) -> dict[str, Floats]:
-    """Errors by newcomer, job or seed, in the order of the cases."""
+    """Errors by new participant, job or seed, in the order of the cases."""
     groups: dict[str, list[float]] = {}
     for case in cases:
         groups.setdefault(str(case[by]), []).append(number(case[metric]))
@@ -263,7 +264,7 @@ def _errors(
 
 
 def _held_out_errors(question: JobFederation, posterior: GaussianPosterior) -> tuple[float, float]:
-    """MAPE in percent and median q-error of the newcomer's predictions."""
+    """MAPE in percent and median q-error of the new participant's predictions."""
     answers = np.exp(question.query_posterior(posterior).mean)
     seconds = np.exp(question.new_participant.log_seconds)
     return 100 * mape(answers, seconds), median_q_error(answers, seconds)
@@ -390,7 +391,7 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def _questions(settings: Settings) -> list[JobFederation]:
-    """Return one for each newcomer; a quick run asks one of each job."""
+    """Return one for each new participant; a quick run asks one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)
     questions = [

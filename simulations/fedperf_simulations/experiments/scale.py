@@ -14,7 +14,7 @@ The year has no use for several processes, rounds do: one row lives three of the
 and with `flwr run` on Flower's simulation engine, and compares the candidates bit by bit.
 
 The year begins with the limited start, which knows the public part of the measured set alone.
-Errors are of the version in force on plans of nobody, in the median.
+Errors are medians of the version in force on held-out plans.
 
 What more organizations would cost is projected: a line through what the sizes took (`_on_line`).
 One row checks that, of the largest size from the smaller ones. `docs/scale.md` reads the rows.
@@ -113,7 +113,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Workloads:
-    """What organizations run, and what nobody does."""
+    """The pool of the organizations, and held-out queries."""
 
     pool: Sequence[LabelledGraph]
     queries: Sequence[LabelledGraph]
@@ -259,12 +259,12 @@ def _cost(federation: Federation, size: int) -> Row:
 
 
 def _gigabytes(directory: Path) -> float:
-    """Of all files below it."""
+    """Return the size of all files below it."""
     return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file()) / 2**30
 
 
 def _error(federation: Federation, seed: int) -> float:
-    """Of the version in force, the median q-error on plans of nobody."""
+    """Return the median q-error of the version in force on held-out plans."""
     queries = _workloads(seed).queries
     answers = np.exp(predict(federation.in_force(), [each.graph for each in queries]))
     return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
@@ -284,7 +284,7 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
 
 
 def _projections(rows: Sequence[Row]) -> list[Row]:
-    """What more organizations would cost, and the largest size as the smaller ones tell it."""
+    """Project more organizations, and the largest size from the smaller ones."""
     if len(rows) <= 2:  # noqa: PLR2004  a line, and a size to check it by
         return []
     largest = int(number(rows[-1]["organizations"]))
@@ -292,7 +292,7 @@ def _projections(rows: Sequence[Row]) -> list[Row]:
 
 
 def _projected(rows: Sequence[Row], size: int) -> Row:
-    """What `size` organizations cost by the lines through `rows`; bytes are everybody's own."""
+    """Project `size` organizations along lines through `rows`. Bytes are per organization."""
     sizes = [number(row["organizations"]) for row in rows]
     projections = {
         name: _on_line(sizes, [number(row[name]) for row in rows], size) for name in LINES

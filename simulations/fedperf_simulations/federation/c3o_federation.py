@@ -1,8 +1,8 @@
-"""A job of C3O as a federation: one slice of its runs is the newcomer, the others are members.
+"""A C3O job as a federation: one slice of its runs is the new participant, the others are members.
 
-All start from the same public belief: the physics prior and a Gaussian process conditioned on 48
+All start from the same public posterior: the physics prior and a Gaussian process conditioned on 48
 published runs. The constants of the process are fitted to those runs and to the job `sort`, never
-to a run time of the judged jobs. The newcomer holds the configurations of its slice, and the
+to a run time of the judged jobs. The new participant holds the configurations of its slice, and the
 members hold those of the other slices. The coordinator asks about points in the job's public box.
 """
 
@@ -31,13 +31,13 @@ TARGET_POINTS = 80
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFederation:
-    """A newcomer, the organizations of its job, and what is public.
+    """A new participant, the organizations of its job, and what is public.
 
     Attributes:
-        number: of the newcomer.
-        start: the public start, over others, newcomer and box.
+        number: of the new participant.
+        start: the public start, over others, new participant and box.
         others: the federation's workloads.
-        newcomer: the newcomer's, only to judge by.
+        new_participant: the new participant's, only to judge by.
         box: scaled features of the job's public box, those that vary.
         features: the others', scaled the same.
     """
@@ -51,7 +51,7 @@ class JobFederation:
 
     @property
     def targets(self) -> Positions:
-        """Positions of the box in the belief."""
+        """Positions of the box in the posterior."""
         return np.arange(len(self.box)) + len(self.others) + len(self.new_participant)
 
     def organizations(self) -> list[Sender]:
@@ -67,7 +67,7 @@ class JobFederation:
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
     def query_posterior(self, posterior: GaussianPosterior) -> GaussianPosterior:
-        """Return the part of `belief` about the newcomer's configurations."""
+        """Return the part of `posterior` about the new participant's configurations."""
         return marginal(posterior, np.arange(len(self.new_participant)) + len(self.others))
 
 
@@ -79,7 +79,7 @@ def published_kernel(data: C3O) -> JobKernel:
 
 
 def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> JobFederation:
-    """The federation that the newcomer of that number finds; `seed` draws the box's points."""
+    """Return the federation of new participant `number`. `seed` draws the box's points."""
     name = data.new_participants[number]
     new_participant = data.slices.of(name)
     job = JOBS[str(new_participant.jobs[0])]

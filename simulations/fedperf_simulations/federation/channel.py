@@ -1,8 +1,8 @@
 """Directed reports between organizations and a coordinator, by the code of client and server.
 
 Only an organization's `DirectedReport`s reach the coordinator. The channel works on any list of
-public points with a Gaussian belief (mean and covariance) about them. The organizations' points
-and the points that the design is for are positions in that belief.
+public points with a Gaussian posterior (mean and covariance) about them. The organizations' points
+and the points that the design is for are positions in that posterior.
 
 There are two policies. By `public_configurations` the coordinator knows the organizations' points
 and designs directions for them. By `private_configurations` it knows only the job's box.
@@ -62,7 +62,7 @@ class Sender:
     """A sender that adds up workloads: an organization, or several by secure aggregation.
 
     Attributes:
-        positions: in the belief, of the point of each workload, [workloads].
+        positions: in the posterior, of the point of each workload, [workloads].
         log_seconds: what each took, [workloads]; only reports on it leave.
         lies: None for an honest sender; else it sends so many times its noise's scale,
             with random signs.
@@ -117,10 +117,10 @@ def public_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the belief after all stages; the list of points is public, what runs took is secret.
+    """Return the posterior after all stages. Points are public, run times are secret.
 
     Args:
-        belief: the public start, over the points of senders and targets and any others.
+        posterior: the public start, over the points of senders and targets and any others.
         senders: each with noise of its own.
         targets: positions that the answers should tell about.
         channel: public parameters.
@@ -169,11 +169,11 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the belief after all stages; the points of the senders are secret as well.
+    """Return the posterior after all stages; the points of the senders are secret as well.
 
     Args:
-        belief: over the box, and over the senders' points, which the coordinator's side
-            never uses; the senders take the mean there, as anybody can who has the belief.
+        posterior: over the box, and over the senders' points, which the coordinator's side
+            never uses; the senders take the mean there, as anybody can who has the posterior.
         senders: each with noise of its own.
         box: public points of the job, which are also the questions.
         features: of each sender's workloads, scaled as the box's, [workloads, features].

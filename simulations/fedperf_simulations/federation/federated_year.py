@@ -125,7 +125,7 @@ class WithoutRehearsal(LinearizedAvg):
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `LinearizedAvg`, without the rows."""
+        """Return the next weights as `LinearizedAvg` does, without the rehearsed rows."""
         del rehearsed
         return LinearizedAvg.next(self, current, answers, question)
 
@@ -205,7 +205,7 @@ class FederatedYear:
         ]
 
     def _schedule(self) -> Schedule:
-        """As planned; who sends the workloads of one epoch alone declares no more than these."""
+        """Return the planned schedule. Declared workloads are those of the epochs that are sent."""
         schedule = self.world.planned.schedule
         return replace(schedule, slots=tuple(map(self._planned, schedule.slots)))
 

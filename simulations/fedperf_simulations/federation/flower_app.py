@@ -105,10 +105,10 @@ class EngineFleet:
     nodes: Mapping[bytes, int]
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
-        """As `Fleet`; the engine lets everybody in."""
+        """Accept all members (see `Fleet`)."""
 
     def round(self) -> "EngineRound":
-        """As `Fleet`."""
+        """Return a round of this fleet (see `Fleet`)."""
         return EngineRound(self)
 
 
@@ -122,7 +122,7 @@ class EngineRound:
     _sent: bool = False
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
-        """As `FleetRound`; sent together with all others, when replies are awaited."""
+        """Queue a message (see `FleetRound`). All are sent together by `replies`."""
         node = self.fleet.nodes.get(organization_id)
         if node is None or organization_id in self._asked:
             return False
@@ -132,7 +132,7 @@ class EngineRound:
         return True
 
     def replies(self) -> Sequence[Reply]:
-        """As `FleetRound`; waits for all who were asked."""
+        """Send all messages and wait for every reply (see `FleetRound`)."""
         if self._sent or not self._asked:
             return ()
         self._sent = True
@@ -141,7 +141,7 @@ class EngineRound:
         return [_reply(whose[each.metadata.src_node_id], each) for each in replies]
 
     def close(self) -> None:
-        """As `FleetRound`."""
+        """Drop all messages (see `FleetRound`)."""
         self._asked.clear()
 
 
@@ -278,13 +278,13 @@ def _new_participant(
 
 @cache
 def _shared() -> SharedAnswers:
-    """Of all members who are called in this process."""
+    """Return the shared answers of all members in this process."""
     return SharedAnswers()
 
 
 @lru_cache(maxsize=1)
 def _opened(body: bytes) -> TrainRequest:
-    """Return all members get the same request, so that a process opens it once."""
+    """Return the opened request. All members get the same one, so a process opens it once."""
     return open_request(body)
 
 

@@ -5,7 +5,7 @@ each sender adds up its own workloads: one vector of norm at most 1 by the norm 
 `fedperf_shared.releases.linear_queries`, which hides where the workload lies as well as what it
 took. The server knows the grid and how many workloads a sender declared, a public number. It takes
 them as distinct points drawn evenly from the grid: what another draw would have summed up to is one
-more noise, computed from the belief.
+more noise, computed from the posterior.
 
 Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
 """
@@ -33,10 +33,10 @@ def design_grid_query(
     record_variance: float,
     directions: int,
 ) -> Design:
-    """Return the question of one stage to every sender, a design over all points of the belief.
+    """Return the question of one stage to every sender, a design over all points of the posterior.
 
     Args:
-        belief: over the grid, every point of which matters alike.
+        posterior: over the grid, every point of which matters alike.
         declared: number of workloads of a sender.
         kappa: clip in standard deviations of what is believed of a record.
         noise_multiplier: of a sender's noise.
@@ -69,10 +69,10 @@ def learn_on_grid(
     noise_multiplier: float,
     record_variance: float,
 ) -> Update:
-    """Return the belief after the answers of a stage.
+    """Return the posterior after the answers of a stage.
 
     Args:
-        belief: over the grid; the residuals were taken against its mean.
+        posterior: over the grid; the residuals were taken against its mean.
         design: what was asked.
         reports: one for each sender.
         declared: number of workloads of each.
@@ -105,12 +105,12 @@ def drawing_noise(posterior: GaussianPosterior, directions: Floats, count: float
     Noise and the spread of single records come on top.
 
     Args:
-        belief: about the log seconds of all points.
+        posterior: about the log seconds of all points.
         directions: that are summed up, float64 [values, points].
         count: of workloads, each at another point, all points alike; above 0.
 
     Returns:
-        Covariance of the sums, the mean over what the belief holds possible, [values, values].
+        Covariance of the sums, the mean over what the posterior holds possible, [values, values].
     """
     points = len(posterior.mean)
     single = (directions * posterior.variances()) @ directions.T / points

@@ -74,7 +74,7 @@ class PublicBox:
     """Points spread evenly over the public box of a job, which also are the questions.
 
     Attributes:
-        positions: of the points in the belief, [points].
+        positions: of the points in the posterior, [points].
         features: scaled into [-1, 1], those that vary, [points, features].
     """
 
@@ -109,7 +109,7 @@ def clip_over(
     """Return the clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
 
     Args:
-        belief: about the points; its variance is averaged over those in the box.
+        posterior: about the points; its variance is averaged over those in the box.
         box: where records may lie.
         kappa: how many.
         record_variance: of a record around its point, (log seconds)^2.
@@ -126,13 +126,13 @@ def learn_hidden(
     *,
     record_variance: float,
 ) -> Update:
-    """Return the belief after the newest stage.
+    """Return the posterior after the newest stage.
 
     Args:
-        belief: before the newest stage; residuals of that are against its mean.
+        posterior: before the newest stage; residuals of that are against its mean.
         box: public points of the job.
         answers: every stage of each sender so far, oldest first; all tell where its
-            workloads are, the newest how far the belief is off there.
+            workloads are, the newest how far the posterior is off there.
         declared: number of workloads that each sender declared.
         record_variance: of a record around its point, (log seconds)^2.
 

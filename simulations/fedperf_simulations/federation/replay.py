@@ -58,7 +58,7 @@ class NothingToReplayError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What came to a coordinator from outside, in the order of its coming.
+    """The inputs of a coordinator from outside, in order of arrival.
 
     Attributes:
         rows: to be stored as they are, and when.
@@ -154,7 +154,7 @@ class _Updates:
     _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
 
     def answer(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
-        """As `memory_transport.Answer`; never where nothing is stored."""
+        """Return a future as `memory_transport.Answer` does. Nothing stored leaves it pending."""
         row = self.stored.get((organization_id, request.slot.window, request.slot.index))
         answer: Future[SignedRelease] = Future()
         if row is not None:
@@ -162,7 +162,7 @@ class _Updates:
         return answer
 
     def arrive(self, now: datetime) -> None:
-        """What was received by now is there."""
+        """Complete the answers received by `now`."""
         for row, answer in self._waiting:
             if row.received_at <= now and not answer.done():
                 answer.set_result(SignedRelease(row.payload, row.signature))

@@ -180,7 +180,7 @@ def _is_text(statement: ast.AST) -> bool:
 
 
 def _path_of(name: str, packages: Mapping[str, Path]) -> Path | None:
-    """Of a module's file; None where the name is none of a module that counts."""
+    """Return the path of a module's file, or None if the module does not count."""
     package, *parts = name.split(".")
     if package not in packages or name.startswith(NOT_COUNTED):
         return None

@@ -86,7 +86,7 @@ class Settings:
         return cell.rows
 
     def cell(self, key: str, compute: Callable[[], Row]) -> Row:
-        """As `cases`, of a single row."""
+        """Return the single row of `cases`."""
         return self.cases(key, lambda: [compute()])[0]
 
 

@@ -112,7 +112,8 @@ def _rows(name: str, there: Sequence[Summary], recomputed: Sequence[Summary]) ->
         for column in dict.fromkeys([*row, *other]):
             summarized, stored = row.get(column), other.get(column)
             if not _same(summarized, stored):
-                yield f"{name} {place}, {column}: the summary has {summarized!r}, the cells say {stored!r}"
+                what = f"{name} {place}, {column}: the summary has {summarized!r}"
+                yield f"{what}, the cells say {stored!r}"
 
 
 def _same(one: object, other: object) -> bool:

@@ -60,7 +60,7 @@ class SqlRun:
     Attributes:
         execution: as the reader gives it, named by its session and its text.
         step: what it is a part of.
-        host_busy_cores: foreign load during the step.
+        host_busy_cores: interference during the step.
         run_seconds: of all runs of the step, of which this is the median.
     """
 
@@ -232,7 +232,7 @@ class SessionSummary:
         sessions: of the design.
         failed: of them without a record.
         executions: that were read.
-        disturbed: of them beside more than `DISTURBED_CORES` of foreign load.
+        disturbed: of them beside more than `DISTURBED_CORES` of interference.
         failed_steps: steps that ended with an error, by its kind.
         skipped: records that gave no execution, by reason.
     """

@@ -2,7 +2,7 @@
 
 Ten organizations live through the segments of `drifting_platforms`; every segment is an epoch of
 the calendar. They begin with a model that knows the first segment's platforms, as the public
-start does, from workloads of nobody. All ways of learning have the same organizations, schedule
+start does, from held-out workloads. All ways of learning have the same organizations, schedule
 and noise; what is real about a year, and what is not, says `federated_year`. Each workload is in
 one segment, so that own history is what "cumulative" is with the noise of the schedule; the
 reference is cumulative without noise. A row is a mean over seeds, each of which deals, trains

@@ -199,7 +199,7 @@ def clipped_sums(
 
 
 def _add_gradient(models: SeedModels, inputs: Tensor, targets: Tensor) -> None:
-    """Of the mean squared error over rows that are no secret."""
+    """Add the gradient of the mean squared error over public rows."""
     made = models.layers(inputs)
     gradients = models.back(made, 2 * (made[-1].squeeze(-1) - targets) / targets.shape[1])
     for parameter, gradient in zip(
@@ -215,7 +215,7 @@ def _replay(
     shared: SeedModels,
     stored: Sequence[Sequence[Sequence[Records]]],
 ) -> Replay | None:
-    """What the shared model rehearses; None where a seed has nothing, as at the beginning."""
+    """Return what the shared model rehearses, or None where a seed has nothing yet."""
     sampled = [
         source.draw(course.dp_steps, rng)
         for seed, rng in enumerate(course.generators(5, place))
@@ -230,7 +230,7 @@ def _replay(
 
 
 def _released_count(stored: Sequence[Sequence[Records]]) -> int:
-    """As many rows as the last release says there were, at least one."""
+    """Return the number of rows in the last release, at least one."""
     (last,) = stored[-1]
     return max(1, len(last))
 

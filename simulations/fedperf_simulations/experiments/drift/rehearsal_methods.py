@@ -67,7 +67,7 @@ class CellHistogram:
         return int(self.cells.sum())
 
     def rows(self, rng: np.random.Generator) -> PublicTable:
-        """As many rows as counted; numbers are drawn within their cell, each for itself."""
+        """Return as many rows as counted. Each number is sampled within its cell."""
         cells = np.repeat(np.arange(self.columns.cells), self.cells)
         bins = np.stack([_drawn(each[cells], rng) for each in self.bins], axis=1)
         numbers = (bins + rng.random(bins.shape)) * (2 / BINS) - 1
@@ -251,7 +251,7 @@ class Buffer:
     is_frozen: bool = False
 
     def keep(self, closed: ClosedSegment) -> Sequence[Records]:
-        """As much as the buffer could hold, with targets, and with answers of now."""
+        """Return the rows that fit into the buffer, with targets and current predictions."""
         raw = closed.records.first(self.rows)
         return [raw, raw.labelled(closed.model)] if self.is_dark else [raw]
 

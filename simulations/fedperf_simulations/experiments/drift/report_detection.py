@@ -128,7 +128,7 @@ class RecurringYear:
     residuals: Floats
 
     def residuals_by_workload(self) -> list[WorkloadResiduals]:
-        """As the client's mechanism takes them."""
+        """Return the residuals in the form of the client's mechanism."""
         return [
             WorkloadResiduals(self._cells()[mine], self.residuals[mine])
             for each in np.unique(self.workloads)
@@ -402,7 +402,7 @@ class UntrainedFormat:
 
 
 def _no_rounds() -> LinearizedAvg:
-    """Of a calendar without model slots."""
+    """Return the strategy of a calendar without model slots."""
     return LinearizedAvg(())
 
 

@@ -3,8 +3,8 @@
 Each organization of the measured set predicts at home from its own executions and the public
 start, and is asked about executions that it has not seen: of other workloads, drawn like its
 own; of inputs of sizes between those that it knows; of larger ones than all it knows; on more
-cores than it knows: with the rows that a run counted, and with what was known before it. An
-execution outside of what folds of the known ones can speak for is flagged as extrapolating.
+cores than it knows. Each is asked with actual and with estimated cardinalities. An execution
+outside of the training support is flagged as extrapolating.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,7 +248,7 @@ def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
 
 
 def _share_covered(row: Row) -> float:
-    """Of the answers without a flag; where all are flagged nothing was promised."""
+    """Return the covered share of predictions without a flag, or 1 if all are flagged."""
     queries, flagged, covered = (number(row[key]) for key in ("asked", "flagged", "within"))
     return covered / (queries - flagged) if queries > flagged else 1.0
 

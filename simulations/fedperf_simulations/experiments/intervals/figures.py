@@ -221,7 +221,7 @@ NOTHING = History((), (), np.zeros(0))
 
 
 def shipped_start() -> PredictLog:
-    """Return the start that ships."""
+    """Return the pretrained model."""
     return FetchedModels(Path()).starts()[PUBLIC]
 
 

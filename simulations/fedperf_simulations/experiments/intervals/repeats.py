@@ -263,7 +263,7 @@ class PooledSpread:
     def of(
         cls, jobs: Sequence[RepeatedJob], runs: int, order: str, *, rng: np.random.Generator
     ) -> "PooledSpread":
-        """As many draws of every job that ran often enough."""
+        """Take equally many draws of every job that ran often enough."""
         kin, apart = [], []
         for job in jobs:
             for _ in range(POOLED_DRAWS if len(job.runs) > runs else 0):

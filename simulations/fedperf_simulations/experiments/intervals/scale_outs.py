@@ -1,8 +1,8 @@
 """C3O with 1, 2 or 3 configurations known: how wrong the answers about all others are.
 
 The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
-The product knows no other job here: priors on slopes, whose sources are laws, are the start
-that ships for tables. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
+The product knows no other job here. Its pretrained model for tables is priors on slopes, whose
+sources are laws. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
 processes, all of which answer from one known configuration on. An error is the mean absolute
 percentage error over the slice's other configurations; ratios are of these.
 """

@@ -1,9 +1,9 @@
 """SQL that was committed before it was measured: 62 queries at two scales, Parquet and native.
 
 The start that answers is trained for this alone: without the TPC-H family of the measured set,
-and without any workload that has a plan of the shape of a judged one. Beside it stand the start
-that ships, the analytic cost model alone, and a regression of log time on log scanned rows that
-is fitted on the other judged queries of the same engine and storage.
+and without any workload that has a plan of the shape of a held-out query. It is compared with the
+pretrained model, with the analytic cost model alone, and with a regression of log time on log
+scanned rows. The regression is fitted on the other queries of the same engine and storage.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -87,7 +87,7 @@ class EvaluationRun:
 
     @property
     def query(self) -> str:
-        """The same at all scales, in all storages, on all engines."""
+        """The query's name, equal at all scales, in all storages and on all engines."""
         return self.execution.workload
 
     @property

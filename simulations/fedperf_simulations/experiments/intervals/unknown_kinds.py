@@ -66,7 +66,7 @@ Item = TypeVar("Item")
 
 HOLD = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 UNSEEN = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
-"""Whose jobs homes hold, and parts that the start that ships was not trained on."""
+"""The parts whose jobs homes hold, and parts that the pretrained model was not trained on."""
 
 CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
 

@@ -167,7 +167,7 @@ def _added(
 def _repeated(
     added: Sequence[Execution], noise: Floats, own: Sequence[Execution]
 ) -> Iterator[Execution]:
-    """As many runs as there is noise, of one workload, after all own ones."""
+    """Yield a run per noise value, all of one workload, after the last own run."""
     last = max(each.finished_at for each in own)
     for place, more in enumerate(noise.tolist()):
         each = added[place % len(added)]

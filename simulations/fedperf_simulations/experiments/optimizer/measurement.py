@@ -119,7 +119,7 @@ def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> Addi
 
 
 def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
-    """As `random_costs` with forbidden operators, warm platforms, and many plans that tie."""
+    """Return `random_costs` with forbidden operators, warm platforms and many tied plans."""
     costs = random_costs(rng, of, platforms)
     operators = len(of.operators)
     seconds, transfers = costs.operator_seconds, costs.transfer_seconds

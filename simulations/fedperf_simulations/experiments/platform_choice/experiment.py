@@ -4,7 +4,7 @@ The comparison set is dealt into five folds by logical plan. A model answers for
 having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network, the analytic costs alone and
-  Wayang's on all plans, with the rows that a run counted and with what was known before it.
+  Wayang's on all plans, with actual and with estimated cardinalities.
   Boosting and the network have GGFN's loss and the analytic costs that it corrects.
 - paired: GGFN against each of them, case by case, by errors and by what is chosen.
 - chosen: the share of chosen platforms', and chosen mixed plans', times that 90 % intervals cover.

@@ -1,10 +1,10 @@
 """Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
-partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
-regret is told by the medians of those runs.
+partly lucky, so the fastest few are run again, interleaved with every choice. Regret uses the
+medians of those runs.
 
-A model of a fold learns from the measured set and from the other folds (`lessons`): no
+A model of a fold learns from the measured set and from the other folds: no
 logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
 so that what was trained once is not trained again.
 """
@@ -141,7 +141,7 @@ class FoldModels:
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
     """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
 
-    With the rows that a run counted, and with what was known before it.
+    Each plan is predicted with actual and with estimated cardinalities.
 
     Args:
         folds: the comparison set.
@@ -263,7 +263,7 @@ def said_of(
 
 
 def covered_row(cells: Sequence[Row], name: str) -> Row:
-    """Coverage of the mixed plans that were chosen, by the median of their runs in turns."""
+    """Return the coverage of chosen mixed plans, by the median of their interleaved runs."""
     seconds = np.array([_number(each[name]) for each in cells])
     predicted, width = (
         np.array([_number(each[f"{name}, {what}"]) for each in cells])

@@ -207,7 +207,7 @@ def _by_model(model_rows: Sequence[Row], metric: str) -> dict[str, dict[str, flo
 def _paired_row(
     ours: Mapping[str, float], theirs: Mapping[str, float], workloads: Mapping[str, str]
 ) -> Row:
-    """Of the cases that both have a figure of."""
+    """Compare the cases for which both have a figure."""
     shared = [case for case in ours if case in theirs]
     change = PairedComparison.by_groups(
         [ours[case] for case in shared],

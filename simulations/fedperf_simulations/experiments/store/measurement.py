@@ -101,7 +101,7 @@ def _of_workload(rng: np.random.Generator, workload: int) -> Iterator[Execution]
 
 
 def _operators(rng: np.random.Generator) -> list[Operator]:
-    """Of a workflow that looks like a query: sources, work on one input, work on two."""
+    """Return operators of a query-like workflow: sources, unary and binary operators."""
     count = int(rng.integers(OPERATORS[0], OPERATORS[1] + 1))
     placed: list[Operator] = []
     for position in range(count):
