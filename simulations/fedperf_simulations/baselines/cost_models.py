@@ -256,7 +256,7 @@ class TrainingPlan:
     Attributes:
         questions: plans and resources.
         log_seconds: natural log of their run times [questions].
-        asked: a number per question, the same for plans of one workflow on one cluster.
+        queries: a number per question, the same for plans of one workflow on one cluster.
     """
 
     questions: Sequence[PlanOnCluster]
@@ -265,7 +265,7 @@ class TrainingPlan:
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
-        """Return the lesson of measured plans."""
+        """Return the training plan of measured plans."""
         numbers: dict[object, int] = {}
         queries = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
@@ -292,12 +292,12 @@ CostModel = Callable[[TrainingPlan], PredictLog]
 def train_ggfn(
     training_plan: TrainingPlan, *, epochs: int, seed: int, on_progress: Progress | None = None
 ) -> GGFN:
-    """A GGFN that has seen the lesson `epochs` times.
+    """A GGFN that has seen the training plan `epochs` times.
 
     Without dropout, as the mean output of a thinned network is not the output of the whole one.
     That shift between training and use cost 8 points of relative error on the measured set. How
-    plans of a question differ is learnt as well as what they take: of 54 lessons that were held
-    out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
+    plans of a question differ is learnt as well as what they take: of 54 training plans that were
+    held out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
     """
     model = GGFN(dropout=0.0, seed=seed)
     fit(

@@ -1,7 +1,7 @@
 """Ensembles for tables of columns, as experiments compare them.
 
 The product combines local learners (`fedperf_campaigns.tables.learners`). Candidates
-that read a downloaded belief about public points are compared here alone.
+that read a downloaded posterior about public points are compared here alone.
 
 The Bayesian download is the coordinator's posterior over public points. The mean is a start model
 like any other (`EncodedQueries.starts`); the covariance says how it may be wrong, so that one own
@@ -217,7 +217,7 @@ def mixed_for(
         queries: where the questions lie, [questions].
         training: own executions.
         learners: as for `weigh`.
-        seed: of folds that mimic nothing.
+        seed: of folds that match no query.
 
     Raises:
         NoLearnerError: none of them can be used.
@@ -244,7 +244,7 @@ def local_table_learners() -> tuple[Learner, ...]:
 
 
 def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
-    """Candidates of an organization that downloaded a belief about public points.
+    """Candidates of an organization that downloaded a posterior about public points.
 
     Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
     tell many apart. The start as it is stays among them, as what the others are shrunken to.

@@ -12,7 +12,7 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
 
-The lessons are more compared workloads and exhaustive programs (`LESSON_PROGRAMS`), to learn
+The training set is more compared workloads and exhaustive programs (`TRAINING_PROGRAMS`), to learn
 from and never to judge by.
 
 Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
@@ -82,7 +82,7 @@ RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
 """Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
 
 TRAINING_PROGRAMS = 6
-"""Exhaustive programs of each family among the lessons."""
+"""Exhaustive programs of each family among the training set."""
 
 MOST_ASSIGNMENTS = 243
 FEWEST_ASSIGNMENTS = 27
@@ -324,7 +324,7 @@ def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> Com
 
 
 def training_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
-    """Settings of the lessons: no series, and the next seed, so that workloads are others."""
+    """Settings of the training set: no series, and the next seed, so that workloads are others."""
     settings = comparison_settings(seed + 1, workloads, quick=quick)
     return replace(settings, series=0, exhaustive=1 if quick else TRAINING_PROGRAMS)
 

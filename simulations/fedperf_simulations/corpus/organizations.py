@@ -13,9 +13,9 @@ executions of a workload.
 
 New platform. All organizations run a platform that the public model has never seen. Public: the
 measured set without that platform (the base model is trained on it), and plans for the platform
-that nobody ran (anchors). Private: workloads that were measured on that platform alone, dealt among
-the organizations by a seed; a workload that is public by name is nobody's. Who is asked at the end
-belongs to no organization.
+that nobody ran (anchors). Private: workloads that were measured on that platform alone, partitioned
+among the organizations by a seed; a workload that is public by name is nobody's. Who is asked at
+the end belongs to no organization.
 
 Drift. A year of measured workloads has three segments. First everybody runs DuckDB and pandas on
 whole cores, which the model that the year begins with knows (`known_before`); then containers get

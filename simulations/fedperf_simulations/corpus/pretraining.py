@@ -257,7 +257,7 @@ def asked_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]
 
 
 def programs_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
-    """Plans of the lessons that keep to one platform."""
+    """Plans of the training set that keep to one platform."""
     programs = []
     for case in measurements.further:
         shape = fingerprint(case.workflow)

@@ -91,7 +91,7 @@ class Measurements:
         executions: of the measured set.
         prefixes: of all three, by workload.
         seed: of what is drawn.
-        further: cases of the lessons, which nothing is judged by.
+        further: cases of the training set, which nothing is judged by.
         sessions: executions of SQL and of large inputs, which nothing is judged by either.
     """
 

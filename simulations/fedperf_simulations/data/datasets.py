@@ -23,7 +23,7 @@ SPARK_SESSIONS = "spark_sessions"
 DUCKDB_SESSIONS = "duckdb_sessions"
 HELD_OUT_SESSIONS = "heldout_sessions"
 CAMPAIGNS = "campaigns"
-"""Folders of the comparison set, of the lessons, of the set under a cap, of large inputs, of
+"""Folders of the comparison set, of the training set, of the set under a cap, of large inputs, of
 sessions of SQL and of campaigns (`fedperf profile` on a job that mostly waits) there; nothing
 learns from the judged ones and from campaigns. Of 400 large inputs 274 were measured. Other
 folders are named like the platform they ran on."""

@@ -48,8 +48,8 @@ class YearSize:
         organizations: that learn together.
         own: workloads of each of them, of each segment: two run until the cap, the third since.
         pool: of all of them together, likewise.
-        asked: workloads by which each line is judged.
-        known: workloads of the start.
+        held_out: workloads by which each line is evaluated.
+        pretraining: workloads of the pretrained model.
         epochs: passes of the start over them.
         public_step: a step of n takes every n-th public plan.
     """
@@ -117,7 +117,7 @@ class DemoParticipants:
     """The workloads of each participant, and those to judge answers by.
 
     Attributes:
-        known: workloads that the start learns, as of one machine.
+        pretraining: workloads of the pretrained model, as of one machine.
         organizations: what each executes.
         new_participant: the first executions of the one that joins last.
         similar_to_new: workloads of its kind that nobody has, to judge answers by.

@@ -3,8 +3,8 @@
 Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
 what else the demo does. It prints a line of JSON after each step, and what was found in the last.
 
-Gate, ledgers, desks and verdicts are the product's (`federated_year`). Nobody announces the cap.
-What a new participant predicts with is what a member fetched, by the client's own code.
+Gate, ledgers, controllers and verdicts are the product's (`federated_year`). Nobody announces the
+cap. What a new participant predicts with is what a member fetched, by the client's own code.
 """
 
 import math
@@ -102,7 +102,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     """The year and what came of it; the start that is trained for it is kept in `directory`."""
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
-    say("workloads are dealt")
+    say("workloads are partitioned")
     start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, start, model_version=PRETRAINED_VERSION)

@@ -1,10 +1,10 @@
 """Experiment: a small member spends its year's budget on its history at once, or at the year's end.
 
 Members of 200 declared workloads at epsilon 1 live a year of the default calendar in memory
-(`federation.memory_federation`): ledgers, gate, desks and questions are the product's. Under the
-planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
-joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in
-the last window. All members of a year have the same kind of schedule.
+(`federation.memory_federation`): ledgers, gate, controllers and questions are the product's. Under
+the planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
+joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in the
+last window. All members of a year have the same kind of schedule.
 
 A workload lies in one cell. Its mean log residual is the sum of its cell's, its organization's
 deviation and its own scatter, all drawn from the public prior. The history holds 200 workloads.

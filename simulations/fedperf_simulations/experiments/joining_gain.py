@@ -138,7 +138,7 @@ Predictors = Mapping[str, PredictorErrors]
 
 
 def as_is(joined: str) -> str:
-    """Return name of the shared belief or model without own executions."""
+    """Return name of the shared posterior or model without own executions."""
     return f"{joined}, as is"
 
 
@@ -154,7 +154,7 @@ class TableRows:
     Attributes:
         features: what predictors read, [rows, columns].
         measured: natural log of what is asked about, [rows].
-        points: public point of each row in every belief, [rows].
+        points: public point of each row in every posterior, [rows].
     """
 
     features: Floats
@@ -171,7 +171,7 @@ def judge_tables(
     rows: TableRows,
     own: Positions,
     queries: Positions,
-    beliefs: Mapping[str, GaussianPosterior],
+    posteriors: Mapping[str, GaussianPosterior],
     *,
     start: GaussianPosterior,
     seed: int,
@@ -182,7 +182,7 @@ def judge_tables(
         rows: the new participant's.
         own: rows that it ran, any number.
         queries: rows that it asks about.
-        beliefs: what joining gave, by name.
+        posteriors: what joining gave, by name.
         start: the public start.
         seed: of folds.
     """
@@ -206,7 +206,7 @@ def judge_tables(
         by_predictor[LOCAL_PROCESS] = answers([LocalProcess()], start)
         by_predictor |= _home_models(rows.features, rows.measured, own, queries)
     by_predictor[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
-    for name, posterior in beliefs.items():
+    for name, posterior in posteriors.items():
         by_predictor[as_is(name)] = uncorrected(posterior)
         by_predictor[personalized(name)] = answers(
             joined_table_learners(posterior.covariance), posterior
@@ -537,7 +537,7 @@ def _judge_c3o(
             )
         return job.query_posterior(posterior)
 
-    beliefs = {name: joined(name) for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE)}
+    posteriors = {name: joined(name) for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE)}
     count = len(job.new_participant)
     rows = TableRows(
         job.new_participant.features, job.new_participant.log_seconds, np.arange(count)
@@ -548,7 +548,7 @@ def _judge_c3o(
         if count - own >= LEAST_ASKED:
             yield (
                 own,
-                judge_tables(rows, order[:own], order[own:], beliefs, start=start, seed=seed),
+                judge_tables(rows, order[:own], order[own:], posteriors, start=start, seed=seed),
             )
 
 
@@ -573,14 +573,16 @@ def _judge_tokio(
         return public_configurations(start, senders, targets, channel=channel, noise=noise)
 
     names = (EPS1, EPS3, NO_NOISE)
-    beliefs = {name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names}
+    posteriors = {
+        name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names
+    }
     mine = runs.of(asks)
     order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
     queries, training = order[:MOST_ASKED], order[MOST_ASKED:]
     points = runs.point[mine]
     rows = TableRows(runs.points.features()[points], runs.measured(target)[mine], points)
     for own in sizes:
-        yield own, judge_tables(rows, training[:own], queries, beliefs, start=start, seed=seed)
+        yield own, judge_tables(rows, training[:own], queries, posteriors, start=start, seed=seed)
 
 
 @cache

@@ -13,9 +13,9 @@ splits of another seed; the features of the priors with all five jobs in sight.
 
 Sharing (`SharedJob`). The runs of an organization lie on the public grid of a job, one workload
 each. Stage by stage the server asks for a few directions over the whole grid, the organization
-answers by a directed report (clipped log residuals, one Gaussian), and the belief is updated. How
-many stages there are follows from the declared number of runs and epsilon alone, never from a
-private fit. In the end everybody labels the public grid by the belief: these synthetic rows are
+answers by a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
+How many stages there are follows from the declared number of runs and epsilon alone, never from a
+private fit. In the end everybody labels the public grid by the posterior: these synthetic rows are
 post-processing, as many as the grid has, and cost nothing more.
 
 Adjacency is add or remove one run, its configuration included: the design spans the whole
@@ -133,10 +133,10 @@ def shared_posterior(
     epsilon: float,
     noise: NoiseSource,
 ) -> GaussianPosterior:
-    """Everybody's belief after an organization has shared its runs at `epsilon`.
+    """Everybody's posterior after an organization has shared its runs at `epsilon`.
 
     Args:
-        start: public belief over the grid.
+        start: public posterior over the grid.
         rows: where on the grid the runs lie, each at another point, [runs].
         log_seconds: what they took, [runs].
         declared: number of runs that the organization declared.
@@ -241,14 +241,14 @@ def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
 def prior_from_other_jobs(
     target: PublicConfigurations, others: Sequence[JobRuns]
 ) -> GaussianPosterior:
-    """The belief over the grid of `target`, [rows of the grid], from the runs of other jobs."""
+    """The posterior over the grid of `target`, [rows of the grid], from the runs of other jobs."""
     return _prior(target, others, None)
 
 
 def prior_from_same_job(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
 ) -> GaussianPosterior:
-    """Return the belief from other jobs, after the runs of the same job on other machine types."""
+    """Return the posterior from other jobs, updated with the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 

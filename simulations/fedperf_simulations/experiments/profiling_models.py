@@ -4,7 +4,7 @@ Fifteen C3O scenarios (`fedperf_simulations.data.c3o`), one candidate list
 (`fedperf_campaigns.tables.learners`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
-  that mimic the question;
+  that match the query;
 * published rule: every execution a row, one candidate chosen by its error on a random fifth of the
   rows, which then learns from all of them. Repeats of what it is asked about are among what it has
   seen;

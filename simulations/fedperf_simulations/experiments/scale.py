@@ -3,7 +3,7 @@
 One in ten is large (2,500 workloads, reports and model updates), the others are small (800,
 reports). All draw their workloads from one pool of measured plans and run them in every window
 of the default calendar, which they live through in memory: the product's coordinator,
-participants, gates, ledgers, receipts and desks (`federation.memory_federation`).
+participants, gates, ledgers, receipts and controllers (`federation.memory_federation`).
 
 What is the same for several members is computed once: what a plan says about a model or a
 question, the directions of a question, the two schedules, and the files of fetched models. So the

@@ -1,9 +1,10 @@
 """A year in memory of large organizations whose platforms drift.
 
-Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`).
-Reports give synthetic rows for rehearsal, rounds give candidates, and the next window's reports
-decide about them. The operator announces every segment of the year as an epoch, a day before it
-begins. Without announcements an epoch begins when reports show a drift. Noise is seeded.
+Coordinator, members, ledgers, gate, controllers and calendar are the product's
+(`memory_federation`). Reports give synthetic rows for rehearsal, rounds give candidates, and the
+next window's reports decide about them. The operator announces every segment of the year as an
+epoch, a day before it begins. Without announcements an epoch begins when reports show a drift.
+Noise is seeded.
 
 At each slot an organization sums over the workloads that finished before the slot opened, each
 counted once. Members that share a workload share its computation. The gradients at the public

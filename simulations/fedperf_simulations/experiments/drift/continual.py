@@ -65,7 +65,7 @@ class SegmentSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicatedSequence:
-    """A sequence, dealt to several seeds.
+    """A sequence, partitioned once per seed.
 
     Attributes:
         drift: the sequence.

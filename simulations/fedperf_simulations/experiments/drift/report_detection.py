@@ -2,12 +2,12 @@
 
 A year of the default calendar is lived in memory (`federation.memory_federation`). Organizations
 with recurring workloads on three platforms plan their schedules by the default policy, report, and
-answer questions by their participants. The coordinator's desks read drifts from that alone, and
-where one is shared an epoch begins. One platform gets slower or faster for everybody at a random
-moment after the fourth window, or nothing happens. A drift counts as found within four windows of
-its moment, from the reports that have left by then. In a year without a drift every alarm is false.
-In a year with one, an alarm is false on another platform, in the other direction, or before the
-drift.
+answer questions by their participants. The coordinator's controllers read drifts from that alone,
+and where one is shared an epoch begins. One platform gets slower or faster for everybody at a
+random moment after the fourth window, or nothing happens. A drift counts as found within four
+windows of its moment, from the reports that have left by then. In a year without a drift every
+alarm is false. In a year with one, an alarm is false on another platform, in the other direction,
+or before the drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.

@@ -49,8 +49,8 @@ PARTS: tuple[EvaluationPart, ...] = (
 NOT_FROZEN = "not yet"
 FROZEN_AT = "cbc8ef4"
 """The commit at which coefficients and features were fixed. Before the first look they were at
-9d28d73; since then only widths where rows are estimates, measured on lessons, which own runs count
-as of one plan, and what is read of partitions have changed."""
+9d28d73; since then only widths where rows are estimates, measured on the training set, which own
+runs count as of one plan, and what is read of partitions have changed."""
 
 LOOKS: Mapping[str, int] = {
     spark_logs.PART.name: 3,

@@ -1,7 +1,7 @@
 """Experiment: GGFN against its baselines, in predicting and in choosing, on plans that really ran.
 
-The comparison set is dealt into five folds by logical plan. A model answers for a fold without
-having seen any of its logical plans at any size (`fold_models`). The parts:
+The comparison set is partitioned into five folds by logical plan. A model answers for a fold
+without having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network, the analytic costs alone and
   Wayang's on all plans, with actual and with estimated cardinalities.

@@ -74,7 +74,7 @@ from fedperf_simulations.harness.experiment import Row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folds:
-    """The comparison set dealt into folds.
+    """The comparison set partitioned into folds.
 
     Attributes:
         measurements: all that there is to learn from.

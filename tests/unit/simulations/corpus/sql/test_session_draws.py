@@ -35,7 +35,7 @@ def test_families_come_at_several_sizes_so_that_they_can_be_left_out() -> None:
         assert {step.tables.schema for step in steps} == {"shop"}
 
 
-def test_judged_queries_run_three_times_at_two_sizes_in_parquet_and_natively() -> None:
+def test_held_out_queries_run_three_times_at_two_sizes_in_parquet_and_natively() -> None:
     *on_duckdb, on_spark = sessions(SessionKind.HELD_OUT)
     places = {(s.tables.rows, s.tables.storage) for each in on_duckdb for s in each.steps}
     assert len(places) == 4
