@@ -58,9 +58,9 @@ def demo(
 ) -> None:
     """Show why to join, in six minutes; a busy machine takes longer.
 
-    (a) what joining gives a newcomer, (b) what becomes of answers when half a core is all that
-    there is, (c) what leaves three organizations, for how much. Exit code 9: nothing was promoted
-    in (a), or a release was lost in (c); one line says what.
+    (a) what joining gives a new participant, (b) what becomes of answers when half a core is all
+    that there is, (c) what leaves three organizations, for how much. Exit code 9: nothing was
+    promoted in (a), or a release was lost in (c); one line says what.
     """
     import os
     import signal
@@ -187,13 +187,13 @@ def verify(
     from fedperf_simulations.harness.verification import differences, read_summary
 
     summary = read_summary(out)
-    found = list(differences(load(named(summary["name"])), out, data=data))
+    lines = list(differences(load(named(summary["name"])), out, data=data))
     if json:
-        show({"name": summary["name"], "differences": found}, json=True)
+        show({"name": summary["name"], "differences": lines}, json=True)
     else:
         cells = len(summary["provenance"]["cells"])
-        print("\n".join(found) or f"{summary['name']}: what {cells} kept cells say")
-    if found:
+        print("\n".join(lines) or f"{summary['name']}: what {cells} kept cells say")
+    if lines:
         raise typer.Exit(command_line.DIFFERENT)
 
 

@@ -26,7 +26,7 @@ from fedperf_simulations.experiments.drift.report_detection import (
     IN_TIME,
     USED,
     PlatformShift,
-    judged,
+    detections,
     schedule_of,
 )
 from tests.fakes.new_workloads import year_of_new_workloads
@@ -99,7 +99,7 @@ def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> 
         sign = 1.0 if number % 2 else -1.0
         shift = PlatformShift(USED[number % 3], 4.3 + 0.2 * number, sign * SHIFT)
         year = year_of_reports(200, 1, [shift], [43, number])
-        found = judged(read_drifts(year.plain, year.answered), shift, schedule_of(200))
+        found = detections(read_drifts(year.plain, year.answered), shift, schedule_of(200))
         seen.append((found, sign))
     in_time = [each.delay is not None and each.delay <= IN_TIME for each, _ in seen]
     sizes = [sign * each.log_factor for each, sign in seen if each.log_factor is not None]

@@ -44,14 +44,16 @@ class SeedModels:
         return cls(tuple(parameters[:layers]), tuple(parameters[layers:]))
 
     @classmethod
-    def drawn(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
+    def draw(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
         """Untrained, each seed from its own generator; as torch draws linear layers."""
         weights, biases = [], []
         sizes = (inputs, HIDDEN, HIDDEN, 1)
         for rows, columns in pairwise(sizes):
             bound = rows**-0.5
-            drawn = [rng.uniform(-bound, bound, (rows + 1, columns)) for rng in generators]
-            layer = torch.from_numpy(np.stack(drawn)).float()
+            weights_of_seeds = [
+                rng.uniform(-bound, bound, (rows + 1, columns)) for rng in generators
+            ]
+            layer = torch.from_numpy(np.stack(weights_of_seeds)).float()
             weights.append(layer[:, :-1])
             biases.append(layer[:, -1:])
         return cls(tuple(weights), tuple(biases))
@@ -75,15 +77,15 @@ class SeedModels:
             layers: as from `layers`.
             at_answer: derivative of the loss by the answer, [seeds, rows].
         """
-        said = [at_answer.unsqueeze(-1)]
+        gradients = [at_answer.unsqueeze(-1)]
         for weight, made in zip(self.weights[:0:-1], layers[-2:0:-1], strict=True):
-            said.insert(0, torch.bmm(said[0], weight.mT) * (made > 0))
-        return said
+            gradients.insert(0, torch.bmm(gradients[0], weight.mT) * (made > 0))
+        return gradients
 
-    def gradients(self, layers: Sequence[Tensor], said: Sequence[Tensor]) -> list[Tensor]:
+    def gradients(self, layers: Sequence[Tensor], at_layers: Sequence[Tensor]) -> list[Tensor]:
         """Gradients of the loss, summed over rows, by parameter; from `layers` and `back`."""
-        products = [torch.bmm(a.mT, d) for a, d in zip(layers[:-1], said, strict=True)]
-        return [*products, *(each.sum(dim=1, keepdim=True) for each in said)]
+        products = [torch.bmm(a.mT, d) for a, d in zip(layers[:-1], at_layers, strict=True)]
+        return [*products, *(each.sum(dim=1, keepdim=True) for each in at_layers)]
 
     def of_seed(self, place: int) -> "SeedModels":
         """Return the model of one seed."""
@@ -96,8 +98,8 @@ class SeedModels:
         for place, each in enumerate(inputs):
             padded[place, : len(each)] = each
         with torch.no_grad():
-            found = self(torch.from_numpy(padded)).numpy()
-        return [row[: len(each)] for row, each in zip(found, inputs, strict=True)]
+            answers = self(torch.from_numpy(padded)).numpy()
+        return [row[: len(each)] for row, each in zip(answers, inputs, strict=True)]
 
 
 def fit(

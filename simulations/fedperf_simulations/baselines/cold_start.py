@@ -27,20 +27,20 @@ INTERPOLATED, FITTED = 5, 3
 class OutsideOfMeasuredSizesError(InvalidInputError):
     """A label was asked for at a size below or beyond all that were run."""
 
-    def __init__(self, asked: float, rows: Floats) -> None:
+    def __init__(self, size: float, rows: Floats) -> None:
         super().__init__(
-            f"no label for {asked:g} rows: what was run has {rows.min():g} to {rows.max():g} rows"
+            f"no label for {size:g} rows: what was run has {rows.min():g} to {rows.max():g} rows"
         )
 
 
 class TooFewSizesError(InvalidInputError):
     """A rule needs more measured sizes."""
 
-    def __init__(self, needed: int, given: int) -> None:
-        super().__init__(f"labels need {needed} measured sizes, there are {given}")
+    def __init__(self, needed: int, count: int) -> None:
+        super().__init__(f"labels need {needed} measured sizes, there are {count}")
 
 
-def published(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
+def published(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
     """Mean of a degree-5 interpolation and a degree-3 fit in seconds over rows; may be negative.
 
     With more than six sizes the degree-5 polynomial is fitted to them as well.
@@ -49,24 +49,24 @@ def published(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
         TooFewSizesError: fewer than 6 sizes.
         OutsideOfMeasuredSizesError: see the module.
     """
-    _require(rows, asked, INTERPOLATED + 1)
+    _require(rows, queries, INTERPOLATED + 1)
     through = Polynomial.fit(rows, seconds, INTERPOLATED)
     fitted = Polynomial.fit(rows, seconds, FITTED)
-    return np.asarray((through(asked) + fitted(asked)) / 2)
+    return np.asarray((through(queries) + fitted(queries)) / 2)
 
 
-def published_in_logs(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
+def published_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
     """Return the published rule on logarithms of rows and seconds; errors as `published`."""
-    _require(rows, asked, INTERPOLATED + 1)
-    return np.exp(published(np.log(rows), np.log(seconds), np.log(asked)))
+    _require(rows, queries, INTERPOLATED + 1)
+    return np.exp(published(np.log(rows), np.log(seconds), np.log(queries)))
 
 
-def monotone_in_logs(rows: Floats, seconds: Floats, asked: Floats) -> Floats:
+def monotone_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
     """PCHIP through the logarithms of rows and seconds; errors as `published`, from 2 sizes on."""
     from scipy.interpolate import PchipInterpolator
 
-    _require(rows, asked, 2)
-    return np.exp(PchipInterpolator(np.log(rows), np.log(seconds))(np.log(asked)))
+    _require(rows, queries, 2)
+    return np.exp(PchipInterpolator(np.log(rows), np.log(seconds))(np.log(queries)))
 
 
 RULES: Mapping[str, Rule] = {
@@ -76,9 +76,9 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def _require(rows: Floats, asked: Floats, needed: int) -> None:
+def _require(rows: Floats, queries: Floats, needed: int) -> None:
     if len(rows) < needed:
         raise TooFewSizesError(needed, len(rows))
-    for each in asked:
+    for each in queries:
         if not rows.min() <= each <= rows.max():
             raise OutsideOfMeasuredSizesError(float(each), rows)

@@ -80,8 +80,8 @@ def robopt_vector(features: Features) -> Float32:
 def padded_vector(features: Features) -> Float32:
     """Float32 [16 x 63 + 39], zeros where a plan has fewer operators."""
     padded = np.zeros((MOST_OPERATORS, OPERATOR_FEATURES), np.float32)
-    kept = features.operators[:MOST_OPERATORS]
-    padded[: len(kept)] = kept
+    operators = features.operators[:MOST_OPERATORS]
+    padded[: len(operators)] = operators
     return np.concatenate([padded.ravel(), features.plan])
 
 
@@ -141,12 +141,12 @@ class PlatformCosts:
         except OSError as error:
             raise InvalidWayangCostsError(f"{path}: {error.strerror or error}") from error
         settings = dict(_SETTING.findall(text))
-        found = {name: _CPU.search(body) for name, body in _LOAD.findall(text)}
-        cycles = {name: _parsed(cpu[1], path) for name, cpu in found.items() if cpu is not None}
+        loads = {name: _CPU.search(body) for name, body in _LOAD.findall(text)}
+        cycles = {name: _parsed(cpu[1], path) for name, cpu in loads.items() if cpu is not None}
         missing = {name for names in _AS.values() for name in names} - cycles.keys()
         if missing or "cpu.mhz" not in settings:
-            wanted = ", ".join(sorted(missing)) or "cpu.mhz"
-            raise InvalidWayangCostsError(f"{path} does not say what is needed: {wanted}")
+            missing_names = ", ".join(sorted(missing)) or "cpu.mhz"
+            raise InvalidWayangCostsError(f"{path} does not say what is needed: {missing_names}")
         milliseconds = float(settings.get("init.ms", 0.0))
         return cls(cycles, 1e6 * float(settings["cpu.mhz"]), milliseconds / 1000)
 
@@ -256,27 +256,27 @@ class TrainingPlan:
     Attributes:
         questions: plans and resources.
         log_seconds: natural log of their run times [questions].
-        asked: a number per question, the same for plans of one workflow on one cluster.
+        queries: a number per question, the same for plans of one workflow on one cluster.
     """
 
     questions: Sequence[PlanOnCluster]
     log_seconds: Floats
-    asked: NDArray[np.int64]
+    queries: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
-        """Return the lesson of measured plans."""
+        """Return the training plan of measured plans."""
         numbers: dict[object, int] = {}
-        asked = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
+        queries = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
         return cls(
             [PlanOnCluster(each.plan, each.cluster) for each in plans],
             np.array([each.log_seconds for each in plans]),
-            np.array(asked, dtype=np.int64),
+            np.array(queries, dtype=np.int64),
         )
 
     @property
     def residuals(self) -> Floats:
-        """What the analytic cost model leaves to learn, in units of the targets, [questions]."""
+        """Training targets: residuals of the analytic cost model, in their units, [questions]."""
         residuals: Floats = (self.log_seconds - analytic_log_seconds(self.questions)) / TARGET_SCALE
         return residuals
 
@@ -292,12 +292,12 @@ CostModel = Callable[[TrainingPlan], PredictLog]
 def train_ggfn(
     training_plan: TrainingPlan, *, epochs: int, seed: int, on_progress: Progress | None = None
 ) -> GGFN:
-    """A GGFN that has seen the lesson `epochs` times.
+    """A GGFN that has seen the training plan `epochs` times.
 
     Without dropout, as the mean output of a thinned network is not the output of the whole one.
     That shift between training and use cost 8 points of relative error on the measured set. How
-    plans of a question differ is learnt as well as what they take: of 54 lessons that were held
-    out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
+    plans of a question differ is learnt as well as what they take: of 54 training plans that were
+    held out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
     """
     model = GGFN(dropout=0.0, seed=seed)
     fit(
@@ -307,7 +307,7 @@ def train_ggfn(
         epochs=epochs,
         seed=seed,
         on_progress=on_progress,
-        questions=training_plan.asked,
+        questions=training_plan.queries,
     )
     return model
 
@@ -351,7 +351,7 @@ def ggfn(*, epochs: int, seed: int, on_progress: Progress | None = None) -> Cost
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         model = train_ggfn(training_plan, epochs=epochs, seed=seed, on_progress=on_progress)
-        return lambda asked: predict(model, _graphs(asked))
+        return lambda queries: predict(model, _graphs(queries))
 
     return learn
 
@@ -365,7 +365,7 @@ def forest(*, trees: int, seed: int) -> CostModel:
             trees, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
         )
         grown.fit(_stacked(robopt_vector, training_plan.questions), training_plan.log_seconds)
-        return lambda asked: np.asarray(grown.predict(_stacked(robopt_vector, asked)))
+        return lambda queries: np.asarray(grown.predict(_stacked(robopt_vector, queries)))
 
     return learn
 
@@ -380,14 +380,14 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         targets = training_plan.residuals
-        members = np.unique(training_plan.asked, return_inverse=True)[1]
+        members = np.unique(training_plan.queries, return_inverse=True)[1]
         sizes = np.bincount(members)
 
         def apart(values: Floats) -> Floats:
             return values - (np.bincount(members, values) / sizes)[members]
 
-        def slopes(said: Floats, _: object) -> tuple[Floats, Floats]:
-            errors = said - targets
+        def slopes(predicted: Floats, _: object) -> tuple[Floats, Floats]:
+            errors = predicted - targets
             within = np.clip(apart(errors), -HUBER_DELTA, HUBER_DELTA)
             slope = np.clip(errors, -HUBER_DELTA, HUBER_DELTA) + apart(within)
             return slope, 2 - 1 / sizes[members]
@@ -395,9 +395,9 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
         vectors = lightgbm.Dataset(_stacked(flatten, training_plan.questions), targets)
         trees = lightgbm.train({**BOOSTING, "objective": slopes, "seed": seed}, vectors, rounds)
 
-        def answer(asked: Sequence[PlanOnCluster]) -> Floats:
-            said = np.asarray(trees.predict(_stacked(flatten, asked)), np.float64)
-            return said * TARGET_SCALE + analytic_log_seconds(asked)
+        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
+            predicted = np.asarray(trees.predict(_stacked(flatten, queries)), np.float64)
+            return predicted * TARGET_SCALE + analytic_log_seconds(queries)
 
         return answer
 
@@ -414,14 +414,18 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
             torch.manual_seed(seed)
             network = _network(inputs.shape[1])
             _descend(
-                network, inputs, targets, asked=torch.from_numpy(training_plan.asked), epochs=epochs
+                network,
+                inputs,
+                targets,
+                queries=torch.from_numpy(training_plan.queries),
+                epochs=epochs,
             )
 
-        def answer(asked: Sequence[PlanOnCluster]) -> Floats:
+        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
             with torch.inference_mode():
-                output = network(torch.from_numpy(_stacked(padded_vector, asked)))[:, 0]
+                output = network(torch.from_numpy(_stacked(padded_vector, queries)))[:, 0]
             values: Floats = (output * TARGET_SCALE).double().numpy()
-            return values + analytic_log_seconds(asked)
+            return values + analytic_log_seconds(queries)
 
         return answer
 
@@ -439,7 +443,9 @@ def wayang(directory: Path) -> CostModel:
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         del training_plan
-        return lambda asked: np.array([math.log(costs.seconds(q.plan, q.cluster)) for q in asked])
+        return lambda queries: np.array(
+            [math.log(costs.seconds(q.plan, q.cluster)) for q in queries]
+        )
 
     return learn
 
@@ -451,16 +457,16 @@ def _network(inputs: int) -> nn.Sequential:
 
 
 def _descend(
-    network: nn.Module, inputs: Tensor, targets: Tensor, *, asked: Tensor, epochs: int
+    network: nn.Module, inputs: Tensor, targets: Tensor, *, queries: Tensor, epochs: int
 ) -> None:
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     steps = epochs * -(-len(inputs) // _BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, max(steps, 2))
     for _ in range(epochs):
-        for chosen in torch.split(_handfuls(asked), _BATCH):
-            said, truth = network(inputs[chosen])[:, 0], targets[chosen]
-            apart = huber_within(said, truth, asked[chosen])
-            loss = (huber_per_sample(said, truth) + apart).mean()
+        for batch in torch.split(_handfuls(queries), _BATCH):
+            predicted, truth = network(inputs[batch])[:, 0], targets[batch]
+            apart = huber_within(predicted, truth, queries[batch])
+            loss = (huber_per_sample(predicted, truth) + apart).mean()
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(network.parameters(), 5.0)
@@ -468,15 +474,15 @@ def _descend(
             schedule.step()
 
 
-def _handfuls(asked: Tensor) -> Tensor:
+def _handfuls(queries: Tensor) -> Tensor:
     """Return all samples in a random order, few of a question next to each other."""
-    dealt = torch.randperm(len(asked))
-    dealt = dealt[torch.argsort(asked[dealt], stable=True)]
-    _, sizes = torch.unique_consecutive(asked[dealt], return_counts=True)
+    places = torch.randperm(len(queries))
+    places = places[torch.argsort(queries[places], stable=True)]
+    _, sizes = torch.unique_consecutive(queries[places], return_counts=True)
     begins = [place % _TOGETHER == 0 for size in sizes.tolist() for place in range(size)]
     handful = torch.cumsum(torch.tensor(begins), 0) - 1
     order = torch.randperm(int(handful[-1]) + 1)
-    return dealt[torch.argsort(order[handful], stable=True)]
+    return places[torch.argsort(order[handful], stable=True)]
 
 
 def _graphs(questions: Sequence[PlanOnCluster]) -> list[Features]:

@@ -31,41 +31,41 @@ likelihood may go."""
 FEWEST = 2
 
 
-def ridge(known: Floats, logs: Floats, asked: Floats) -> Floats:
+def ridge(training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Linear in the features; the mean where there is one row."""
     from sklearn.linear_model import RidgeCV
 
-    if len(known) < FEWEST:
-        return np.asarray(logs + np.zeros(len(asked)), np.float64)
-    known, asked = _standardised(known, asked)
-    return np.asarray(RidgeCV(ALPHAS).fit(known, logs).predict(asked), float)
+    if len(training) < FEWEST:
+        return np.asarray(logs + np.zeros(len(queries)), np.float64)
+    training, queries = _standardised(training, queries)
+    return np.asarray(RidgeCV(ALPHAS).fit(training, logs).predict(queries), float)
 
 
-def process(known: Floats, logs: Floats, asked: Floats) -> Floats:
+def process(training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Matern 5/2 around the mean, with the likeliest amplitude, lengths and noise within bounds."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    known, asked = _standardised(known, asked)
-    width = np.sqrt(known.shape[1])
+    training, queries = _standardised(training, queries)
+    width = np.sqrt(training.shape[1])
     kernel = ConstantKernel(AMPLITUDE, AMPLITUDES) * Matern(
         width, (SCALES[0] * width, SCALES[1] * width), nu=2.5
     ) + WhiteKernel(NOISE, NOISES)
     model = GaussianProcessRegressor(kernel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # says that a bound was reached
-        model.fit(known, logs - logs.mean())
-    return np.asarray(model.predict(asked), float) + float(logs.mean())
+        model.fit(training, logs - logs.mean())
+    return np.asarray(model.predict(queries), float) + float(logs.mean())
 
 
 HOME_MODELS: Mapping[str, Regressor] = {RIDGE: ridge, PROCESS: process}
 
 
-def _standardised(known: Floats, asked: Floats) -> tuple[Floats, Floats]:
+def _standardised(training: Floats, queries: Floats) -> tuple[Floats, Floats]:
     """By mean and deviation of what is known; features that do not vary stay out."""
-    varies = varying_columns(known)
+    varies = varying_columns(training)
     if not len(varies):
-        return np.zeros((len(known), 1)), np.zeros((len(asked), 1))
-    middle, scale = known[:, varies].mean(axis=0), known[:, varies].std(axis=0)
-    return (known[:, varies] - middle) / scale, (asked[:, varies] - middle) / scale
+        return np.zeros((len(training), 1)), np.zeros((len(queries), 1))
+    middle, scale = training[:, varies].mean(axis=0), training[:, varies].std(axis=0)
+    return (training[:, varies] - middle) / scale, (queries[:, varies] - middle) / scale

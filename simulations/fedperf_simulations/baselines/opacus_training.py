@@ -110,8 +110,8 @@ class OpacusTraining:
         )
         targets = standardise(torch.from_numpy(log_seconds)).float()
         for _ in range(steps):
-            drawn = torch.rand(len(graphs), generator=draws) < self.sampling_probability
-            chunks = torch.split(drawn.nonzero()[:, 0], _AT_ONCE)
+            is_sampled = torch.rand(len(graphs), generator=draws) < self.sampling_probability
+            chunks = torch.split(is_sampled.nonzero()[:, 0], _AT_ONCE)
             for number, chunk in enumerate(chunks, start=1):
                 gradients = [
                     _gradient(trained, graphs[place], targets[place]) for place in chunk.tolist()

@@ -33,15 +33,15 @@ class PlatformRule:
 
     def plan(self, program: Program, workflow: Workflow) -> Assignment:
         """Return the rule's plan of a workflow; a sink runs where its input does."""
-        chosen: list[Platform] = []
+        platforms: list[Platform] = []
         for step, operator in zip(program.steps, workflow.operators, strict=True):
             able = supporting(step.operation)
-            before = [chosen[parent] for parent in step.inputs]
-            wanted = [self.platforms[operator.operator_class], *before]
+            before = [platforms[parent] for parent in step.inputs]
+            preferred = [self.platforms[operator.operator_class], *before]
             if isinstance(step.operation, Sink):
-                wanted = before
-            chosen.append(next((each for each in wanted if each in able), able[0]))
-        return tuple(chosen)
+                preferred = before
+            platforms.append(next((each for each in preferred if each in able), able[0]))
+        return tuple(platforms)
 
 
 def constant_rules() -> Iterator[PlatformRule]:

@@ -35,7 +35,7 @@ def regressions_without(groups: Sequence[object], across: Floats, log_seconds: F
     return answers
 
 
-def slope_prior(known: Floats, logs: Floats, asked: Floats) -> Floats:
+def slope_prior(training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Log seconds by a line in logs of machines and size with a prior on its slopes, [asked].
 
     Run time falls with machines by an exponent of 0.7 +- 0.35 and rises with the size by
@@ -44,21 +44,21 @@ def slope_prior(known: Floats, logs: Floats, asked: Floats) -> Floats:
     section 3.3).
 
     Args:
-        known: log machines, log size and any other columns around 0, [rows, columns].
+        training: log machines, log size and any other columns around 0, [rows, columns].
         logs: log seconds, [rows].
-        asked: as `known`.
+        queries: as `training`.
     """
-    others = known.shape[1] - 2
+    others = training.shape[1] - 2
     means, deviations = np.array([MACHINES, SIZE, *[OTHER] * others]).T
-    middle, level = known.mean(axis=0), logs.mean()
-    terms = np.column_stack([np.ones(len(known)), known - middle])
+    middle, level = training.mean(axis=0), logs.mean()
+    terms = np.column_stack([np.ones(len(training)), training - middle])
     prior = np.diag(1 / np.concatenate([[LEVEL_SD], deviations]) ** 2)
-    left = logs - level - (known - middle) @ means
-    moved = np.linalg.solve(terms.T @ terms / NOISE**2 + prior, terms.T @ left / NOISE**2)
-    return np.asarray(level + moved[0] + (asked - middle) @ (means + moved[1:]))
+    left = logs - level - (training - middle) @ means
+    shift = np.linalg.solve(terms.T @ terms / NOISE**2 + prior, terms.T @ left / NOISE**2)
+    return np.asarray(level + shift[0] + (queries - middle) @ (means + shift[1:]))
 
 
-def ernest_parts(known: Floats, logs: Floats, asked: Floats) -> Floats:
+def ernest_parts(training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Return log seconds by Ernest with at most as many terms as known configurations, [asked].
 
     So it answers from one on. What machines share comes first, then what is fixed, gathered, and
@@ -67,16 +67,16 @@ def ernest_parts(known: Floats, logs: Floats, asked: Floats) -> Floats:
     relative errors, as the client's.
 
     Args:
-        known: log machines and log size, [rows, 2].
+        training: log machines and log size, [rows, 2].
         logs: log seconds, [rows], at least one.
-        asked: as `known`.
+        queries: as `training`.
     """
     from scipy.optimize import nnls
 
-    count, middle = len(np.unique(known, axis=0)), float(np.median(known[:, 1]))
-    terms = _terms(known, middle)[:, :count]
+    count, middle = len(np.unique(training, axis=0)), float(np.median(training[:, 1]))
+    terms = _terms(training, middle)[:, :count]
     weights, _ = nnls(terms / np.exp(logs)[:, None], np.ones(len(logs)))
-    seconds = _terms(asked, middle)[:, :count] @ weights
+    seconds = _terms(queries, middle)[:, :count] @ weights
     return np.asarray(np.log(np.maximum(seconds, _LEAST_SECONDS)))
 
 

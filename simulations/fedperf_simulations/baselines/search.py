@@ -52,7 +52,7 @@ class TooManyPlansError(InvalidInputError):
 
 @unique
 class PruningRule(StrEnum):
-    """What a search keeps apart."""
+    """The rule by which a search prunes partial plans."""
 
     GREEDY = "greedy"
     TAIL = "tail"
@@ -75,8 +75,8 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Se
         }[rule]
         return best_per_key(extended.key(apart, len(costs.platforms)), extended.seconds, 1)
 
-    kept, candidates = search(costs, steps, keep)
-    return best_complete(costs, kept, count, is_exact=False, candidates=candidates)
+    survivors, candidates = search(costs, steps, keep)
+    return best_complete(costs, survivors, count, is_exact=False, candidates=candidates)
 
 
 def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:
@@ -121,5 +121,5 @@ def published_search(
         key = extended.key(placed[-APART:], len(costs.platforms))
         return best_per_key(key, scores(extended), 1)
 
-    kept, asked = search(costs, steps, keep)
-    return costs.assignment(kept.columns[0]), asked
+    survivors, candidates = search(costs, steps, keep)
+    return costs.assignment(survivors.columns[0]), candidates

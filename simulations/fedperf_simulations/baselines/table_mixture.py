@@ -1,7 +1,7 @@
 """Ensembles for tables of columns, as experiments compare them.
 
 The product combines local learners (`fedperf_campaigns.tables.learners`). Candidates
-that read a downloaded belief about public points are compared here alone.
+that read a downloaded posterior about public points are compared here alone.
 
 The Bayesian download is the coordinator's posterior over public points. The mean is a start model
 like any other (`EncodedQueries.starts`); the covariance says how it may be wrong, so that one own
@@ -110,11 +110,13 @@ class PretrainedWithPosterior:
         inputs = scaling(samples.features)
         points = self.points(samples)
         crossed = self.covariance[np.ix_(points, points)]
-        found = list(_conditioned(crossed, inputs, left))
-        posteriors = np.array([each.log_posterior for each in found])
+        conditioned = list(_conditioned(crossed, inputs, left))
+        posteriors = np.array([each.log_posterior for each in conditioned])
         shares = np.exp(posteriors - posteriors.max())
-        kept = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
-        likely = [(float(shares[each] / shares[kept].sum()), found[each]) for each in kept]
+        places = np.flatnonzero(shares >= LEAST_SHARE * shares.sum())
+        likely = [
+            (float(shares[each] / shares[places].sum()), conditioned[each]) for each in places
+        ]
         return FittedDownload(self, points, scaling, inputs, likely)
 
     def points(self, samples: EncodedQueries) -> NDArray[np.int64]:
@@ -139,16 +141,16 @@ class FittedDownload:
     _inputs: Floats
     _likely: "list[tuple[float, _GridPoint]]"
 
-    def __call__(self, asked: EncodedQueries) -> Floats:
+    def __call__(self, queries: EncodedQueries) -> Floats:
         """Mean log seconds, [questions]."""
-        crossed = self.download.covariance[np.ix_(self.download.points(asked), self._points)]
-        inputs = self._scaling(asked.features)
+        crossed = self.download.covariance[np.ix_(self.download.points(queries), self._points)]
+        inputs = self._scaling(queries.features)
         departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
         error = np.zeros(len(inputs))
         for share, each in self._likely:
             covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
             error += share * (covariance @ each.weights)
-        return np.asarray(asked.starts[self.download.start] + error)
+        return np.asarray(queries.starts[self.download.start] + error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class _Numbers:
     length: float
 
     def covariance(self, crossed: Floats, departure: Floats) -> Floats:
-        """Of the start's error, own level and own dependence included."""
+        """Return the covariance of the pretrained model's error, with own level and dependence."""
         return self.scale * crossed + OWN_LEVEL_SD**2 + self.own_sd**2 * departure
 
 
@@ -202,8 +204,8 @@ def _departure(one: Floats, other: Floats, length: float) -> Floats:
 
 def mixed_for(
     kind: QueryRegime,
-    asked: ScaleAndSize,
-    known: TrainingSet,
+    queries: ScaleAndSize,
+    training: TrainingSet,
     learners: Sequence[Learner],
     *,
     seed: int = 0,
@@ -212,21 +214,21 @@ def mixed_for(
 
     Args:
         kind: of the questions, see `asks`.
-        asked: where the questions lie, [questions].
-        known: own executions.
+        queries: where the questions lie, [questions].
+        training: own executions.
         learners: as for `weigh`.
-        seed: of folds that mimic nothing.
+        seed: of folds that match no query.
 
     Raises:
         NoLearnerError: none of them can be used.
         PredictorFailedError: a learner gave values that cannot be used.
     """
-    splits = holdout_splits(known.places, kind, known.samples.features)
-    split = closest_split(splits, known.places, asked) or grouped_split(known.groups, seed)
+    splits = holdout_splits(training.places, kind, training.samples.features)
+    split = closest_split(splits, training.places, queries) or grouped_split(training.groups, seed)
     by_name = {learner.name: learner for learner in learners}
     return FittedEnsemble.of(
-        cross_validate(known, learners, split).weights(),
-        lambda name: by_name[name].fit(known.samples, known.log_seconds),
+        cross_validate(training, learners, split).weights(),
+        lambda name: by_name[name].fit(training.samples, training.log_seconds),
     )
 
 
@@ -242,7 +244,7 @@ def local_table_learners() -> tuple[Learner, ...]:
 
 
 def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
-    """Candidates of an organization that downloaded a belief about public points.
+    """Candidates of an organization that downloaded a posterior about public points.
 
     Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
     tell many apart. The start as it is stays among them, as what the others are shrunken to.

@@ -60,27 +60,27 @@ def measure(
     from fedperf_simulations.data.datasets import (
         CAPPED,
         COMPARISONS,
-        JUDGED_SESSIONS,
+        HELD_OUT_SESSIONS,
         LARGE,
-        LESSONS,
+        TRAINING,
         measured_directory,
     )
 
-    chosen = {
+    selected = {
         COMPARISONS: comparisons,
-        LESSONS: training_plans,
+        TRAINING: training_plans,
         LARGE: large,
         CAPPED: cpu_limit is not None,
         platform or "": platform is not None,
-        JUDGED_SESSIONS if sessions == "judged" else f"{sessions}_sessions": sessions is not None,
+        HELD_OUT_SESSIONS if sessions == "judged" else f"{sessions}_sessions": sessions is not None,
     }
-    if sum(chosen.values()) > 1:
+    if sum(selected.values()) > 1:
         raise typer.BadParameter(
             "--comparisons, --train-only, --large, --platform, --cpu-limit and --sessions "
             "exclude each other"
         )
     out.mkdir(parents=True, exist_ok=True)
-    folder = next((name for name, is_chosen in chosen.items() if is_chosen), "")
+    folder = next((name for name, is_chosen in selected.items() if is_chosen), "")
     path = (measured_directory(folder) if install else out) / "measured.parquet"
     if sessions is not None:
         _measure_sessions(sessions, count, out, path, seed=seed, quick=quick, json=json)
@@ -91,16 +91,16 @@ def measure(
         cap = Cap(cpu_limit, _bytes(memory_limit))
         design = designs.capped_settings(seed, workloads, cap, quick=quick)
     elif training_plans:
-        design = designs.lesson_settings(seed, workloads, quick=quick)
+        design = designs.training_settings(seed, workloads, quick=quick)
     elif large:
         design = designs.large_settings(seed, workloads, quick=quick)
     else:
         design = designs.measuring_settings(seed, workloads, platform, quick=quick)
     log = out / "measured.jsonl"
-    found = measure_tasks(design, log=log, data_directory=out / "data", clock=now)
+    counts = measure_tasks(design, log=log, data_directory=out / "data", clock=now)
     path.parent.mkdir(exist_ok=True)
     rows = compact(log, path, provenance=_provenance(seed, out))
-    show({**asdict(found), "rows": rows, "file": str(path)}, json=json)
+    show({**asdict(counts), "rows": rows, "file": str(path)}, json=json)
 
 
 def _measure_sessions(
@@ -120,13 +120,13 @@ def _measure_sessions(
         raise typer.BadParameter(
             f"--sessions must be one of {', '.join(SessionKind)}, got {kind!r}"
         )
-    wanted = SessionKind(kind)
-    design = SessionDesign(wanted, seed, count or COUNTS[wanted], is_quick=quick)
+    session_kind = SessionKind(kind)
+    design = SessionDesign(session_kind, seed, count or COUNTS[session_kind], is_quick=quick)
     path = path if path.parent != out else out / f"{kind}.parquet"
     path.parent.mkdir(exist_ok=True)
     measure_sessions(design, out / kind, measured=sessions_in(path))
-    found = join_sessions(design, out / kind, path, provenance=_provenance(seed, out))
-    show({**asdict(found), "file": str(path)}, json=json)
+    joined = join_sessions(design, out / kind, path, provenance=_provenance(seed, out))
+    show({**asdict(joined), "file": str(path)}, json=json)
 
 
 def _provenance(seed: int, out: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The information given about a plan: all that a run counted, or what was known before it.
+"""The information given about a plan: actual or estimated cardinalities.
 
-Papers give models the rows between operators as a run counted them; whoever asks before a run has
-estimates. Which queries ran before in the session is known before as well.
+Papers give models the rows between operators as a run counted them. Before a run only estimates
+exist. Which queries ran before in the session is known before as well.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ judged which plan of a workload is the fastest. Its tasks, all a function of the
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
 
-The lessons are more compared workloads and exhaustive programs (`LESSON_PROGRAMS`), to learn
+The training set is more compared workloads and exhaustive programs (`TRAINING_PROGRAMS`), to learn
 from and never to judge by.
 
 Plans of the first two run several times in a row (`RUNS`): the first run of a plan in a
@@ -81,8 +81,8 @@ SPARK_FROM = 100_000
 RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
 """Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
 
-LESSON_PROGRAMS = 6
-"""Exhaustive programs of each family among the lessons."""
+TRAINING_PROGRAMS = 6
+"""Exhaustive programs of each family among the training set."""
 
 MOST_ASSIGNMENTS = 243
 FEWEST_ASSIGNMENTS = 27
@@ -105,7 +105,7 @@ class ComparisonSettings:
         exhaustive: programs per family that run on every assignment.
         most_rows: size of the largest input.
         timeout_seconds: of one trial.
-        disturbed_cores: foreign load from which a trial is run again; trials have a core of
+        disturbed_cores: interference from which a trial is run again; trials have a core of
             their own, so that one busy core elsewhere is none.
         repeats: how often it is run again at most.
     """
@@ -178,8 +178,8 @@ def assignments(program: Program) -> Iterator[Assignment]:
     """Every assignment of the embedded platforms in which a sink runs where its input does."""
     free = [position for position, step in enumerate(program.steps) if not _is_sink(step)]
     able = [supporting(program.steps[position].operation) for position in free]
-    for chosen in product(*able):
-        placed = dict(zip(free, chosen, strict=True))
+    for platforms in product(*able):
+        placed = dict(zip(free, platforms, strict=True))
         yield tuple(
             placed[step.inputs[0] if _is_sink(step) else position]
             for position, step in enumerate(program.steps)
@@ -265,14 +265,14 @@ def _assignments_of(program: Program) -> int:
 
 def _mixed(program: Program, rng: np.random.Generator, count: int) -> list[Assignment]:
     """Random plans with more than one platform."""
-    found: list[Assignment] = []
+    assignments: list[Assignment] = []
     for _ in range(_REDRAWS):
-        if len(found) == count:
+        if len(assignments) == count:
             break
         plan = draw_platforms(program, rng=rng)
-        if len(set(plan)) > 1 and plan not in found:
-            found.append(plan)
-    return found
+        if len(set(plan)) > 1 and plan not in assignments:
+            assignments.append(plan)
+    return assignments
 
 
 def _is_sink(step: Step) -> bool:
@@ -300,11 +300,11 @@ def capped_settings(
     seed: int, workloads: int | None, cap: Cap, *, quick: bool
 ) -> MeasuringSettings:
     """Settings under a cap: less than a core per thread; a busy core elsewhere disturbs nothing."""
-    drawn = measuring_settings(
+    settings = measuring_settings(
         seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
     )
     return replace(
-        drawn,
+        settings,
         comparisons=0,
         two_threads_share=0.0,
         disturbed_cores=1.2,
@@ -323,21 +323,21 @@ def comparison_settings(seed: int, workloads: int | None, *, quick: bool) -> Com
     )
 
 
-def lesson_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
-    """Settings of the lessons: no series, and the next seed, so that workloads are others."""
-    drawn = comparison_settings(seed + 1, workloads, quick=quick)
-    return replace(drawn, series=0, exhaustive=1 if quick else LESSON_PROGRAMS)
+def training_settings(seed: int, workloads: int | None, *, quick: bool) -> ComparisonSettings:
+    """Settings of the training set: no series, and the next seed, so that workloads are others."""
+    settings = comparison_settings(seed + 1, workloads, quick=quick)
+    return replace(settings, series=0, exhaustive=1 if quick else TRAINING_PROGRAMS)
 
 
 def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
     """Settings of inputs hundreds of times as large; each plan runs once, or twice if disturbed."""
-    drawn = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
+    settings = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
     least, most = _LARGE_ROWS
     return replace(
-        drawn,
+        settings,
         comparisons=0,
-        least_rows=drawn.most_rows if quick else least,
-        most_rows=drawn.most_rows if quick else most,
+        least_rows=settings.most_rows if quick else least,
+        most_rows=settings.most_rows if quick else most,
         small_weight=0.2,
         timeout_seconds=120.0,
         repeats=1,

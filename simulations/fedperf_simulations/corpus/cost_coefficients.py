@@ -19,7 +19,7 @@ Fit the prices that ship with fedperf, and write them where the product reads th
 On the public part of the measured set, as the limited start of simulations, on the sessions of
 SQL and on large inputs, of which no workload is anybody's. What organizations hold is unread; of
 the judged sessions only plans are, so that no price knows a judged shape. Polars and pandas are
-priced as DuckDB's kin: simulations need platforms that nothing has seen, and the start that ships
+priced as DuckDB's kin: simulations need platforms that nothing has seen, and the pretrained model
 has learnt them. Made anew only when these measurements change; then the starts too.
 """
 
@@ -52,7 +52,7 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.training_set import SESSION_FOLDERS, measured_plans
 from fedperf_simulations.data.datasets import (
-    JUDGED_SESSIONS,
+    HELD_OUT_SESSIONS,
     at_one_speed,
     is_measured,
     measured_executions,
@@ -242,18 +242,20 @@ class PricedPlans:
 
 def prices_of(measured: Mapping[Platform, PricedPlans]) -> dict[str, CostCoefficients]:
     """Return the prices of all platforms by name, those of next of kin before their kin's."""
-    found: dict[Platform, CostCoefficients] = {}
+    coefficients: dict[Platform, CostCoefficients] = {}
     for platform, prior in PRIORS.items():
         center = prior
         if platform in KIN:
             kin = KIN[platform]
-            moved = {name: prior[name] * found[kin][name] / PRIORS[kin][name] for name in PARALLEL}
-            center = {**prior, **moved}
+            scaled = {
+                name: prior[name] * coefficients[kin][name] / PRIORS[kin][name] for name in PARALLEL
+            }
+            center = {**prior, **scaled}
         plans = measured.get(platform)
-        found[platform] = center if plans is None else fitted_prices(plans, center)
+        coefficients[platform] = center if plans is None else fitted_prices(plans, center)
     return {
         platform.name.lower(): {name: _rounded(prices[name]) for name in ("speedup", *UNITS)}
-        for platform, prices in found.items()
+        for platform, prices in coefficients.items()
     }
 
 
@@ -270,11 +272,11 @@ def fitted_prices(plans: PricedPlans, prior: CostCoefficients) -> dict[str, floa
 
     start = np.append(center, prior["speedup"])
     bounds = [*[(None, None)] * len(UNITS), (0.0, 1.0)]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    if not (found.success and np.isfinite(found.x).all()):
-        raise InvalidInputError(f"prices of {len(plans.weights)} plans: {found.message}")
-    seconds = np.exp(found.x[:-1])
-    return {"speedup": float(found.x[-1]), **dict(zip(UNITS, seconds.tolist(), strict=True))}
+    result = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    if not (result.success and np.isfinite(result.x).all()):
+        raise InvalidInputError(f"prices of {len(plans.weights)} plans: {result.message}")
+    seconds = np.exp(result.x[:-1])
+    return {"speedup": float(result.x[-1]), **dict(zip(UNITS, seconds.tolist(), strict=True))}
 
 
 def _loss(
@@ -353,11 +355,13 @@ def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
 
 
 def _priced() -> Iterator[Execution]:
-    judged = measured_executions(JUDGED_SESSIONS) if is_measured(JUDGED_SESSIONS) else ()
-    shapes = {fingerprint(each.plan.workflow) for each in judged}
+    held_out = measured_executions(HELD_OUT_SESSIONS) if is_measured(HELD_OUT_SESSIONS) else ()
+    shapes = {fingerprint(each.plan.workflow) for each in held_out}
     yield from split(measured_executions())[WorkloadPart.PUBLIC]
     for folder in SESSION_FOLDERS:
         if is_measured(folder):
             sessions = tuple(measured_executions(folder))
-            told = {e.workload for e in sessions if fingerprint(e.plan.workflow) in shapes}
-            yield from (each for each in sessions if each.workload not in told)
+            held_out_workloads = {
+                e.workload for e in sessions if fingerprint(e.plan.workflow) in shapes
+            }
+            yield from (each for each in sessions if each.workload not in held_out_workloads)

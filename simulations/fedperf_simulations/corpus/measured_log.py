@@ -98,13 +98,13 @@ class MeasuredLog:
             StorageError: it cannot be read or written.
         """
         self.path = path
-        wanted = orjson.loads(_line({"format": LOG_FORMAT, "settings": dict(settings)}))
+        expected = orjson.loads(_line({"format": LOG_FORMAT, "settings": dict(settings)}))
         if not path.exists():
             with _storage_errors(path):
-                path.write_bytes(_line(wanted))
+                path.write_bytes(_line(expected))
             return
         header, _ = read_log(path)
-        if header != wanted:
+        if header != expected:
             raise ConfigurationError(
                 f"{path} was begun with other settings ({orjson.dumps(header).decode()}); "
                 "repeat them or name another log"
@@ -150,11 +150,11 @@ def least_disturbed(records: Sequence[Record]) -> list[Record]:
     """Return the record that counts for every task, with `attempts`, in the order of first runs."""
     best: dict[str, Record] = {}
     for record in records:
-        kept = best.get(record["task"])
-        attempts = 1 if kept is None else kept["attempts"] + 1
-        if kept is None or record["host_busy_cores"] < kept["host_busy_cores"]:
-            kept = record
-        best[record["task"]] = {**kept, "attempts": attempts}
+        previous = best.get(record["task"])
+        attempts = 1 if previous is None else previous["attempts"] + 1
+        if previous is None or record["host_busy_cores"] < previous["host_busy_cores"]:
+            previous = record
+        best[record["task"]] = {**previous, "attempts": attempts}
     return list(best.values())
 
 
@@ -216,27 +216,27 @@ def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
     import pyarrow as pa
 
     header, records = read_log(log)
-    kept = [r for r in least_disturbed(records) if r["plan"] is not None]
+    usable = [r for r in least_disturbed(records) if r["plan"] is not None]
     # Similar plans side by side compress to a third.
-    kept.sort(key=lambda r: (str(r["family"]), str(r["program"]), str(r["task"])))
-    table = to_table((_execution(record) for record in kept), named=False)
+    usable.sort(key=lambda r: (str(r["family"]), str(r["program"]), str(r["task"])))
+    table = to_table((_execution(record) for record in usable), named=False)
     label = pa.dictionary(pa.int8(), pa.string())
     more: Mapping[str, tuple[pa.DataType, list[object]]] = {
-        "role": (label, [r["role"] for r in kept]),
-        "family": (label, [r["family"] for r in kept]),
-        "drawn_rows": (pa.int64(), [r["rows"] for r in kept]),
-        "host_busy_cores": (pa.float32(), [r["host_busy_cores"] for r in kept]),
-        "attempts": (pa.int8(), [r["attempts"] for r in kept]),
-        "segment_platforms": (pa.list_(pa.int8()), [r["segment_platforms"] for r in kept]),
-        "program": (pa.string(), [r["program"] for r in kept]),
-        "segment_seconds": (pa.list_(pa.float32()), [r["segment_seconds"] for r in kept]),
-        "run_seconds": (pa.list_(pa.float32()), [r["run_seconds"] for r in kept]),
+        "role": (label, [r["role"] for r in usable]),
+        "family": (label, [r["family"] for r in usable]),
+        "drawn_rows": (pa.int64(), [r["rows"] for r in usable]),
+        "host_busy_cores": (pa.float32(), [r["host_busy_cores"] for r in usable]),
+        "attempts": (pa.int8(), [r["attempts"] for r in usable]),
+        "segment_platforms": (pa.list_(pa.int8()), [r["segment_platforms"] for r in usable]),
+        "program": (pa.string(), [r["program"] for r in usable]),
+        "segment_seconds": (pa.list_(pa.float32()), [r["segment_seconds"] for r in usable]),
+        "run_seconds": (pa.list_(pa.float32()), [r["run_seconds"] for r in usable]),
     }
     for name, (kind, values) in more.items():
         table = table.append_column(name, pa.array(values, kind))
     metadata = {"settings": orjson.dumps(header["settings"]).decode(), **provenance}
     write_table(path, table, metadata=metadata, compression_level=19)
-    return len(kept)
+    return len(usable)
 
 
 def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:

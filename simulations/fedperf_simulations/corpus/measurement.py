@@ -73,7 +73,7 @@ class MeasurementDesign(Protocol):
 
     @property
     def disturbed_cores(self) -> float:
-        """Foreign load from which a trial is run again."""
+        """Interference from which a trial is run again."""
 
     @property
     def repeats(self) -> int:
@@ -162,10 +162,10 @@ def _children_command(cap: Cap | None) -> AbstractContextManager[tuple[str, ...]
 
 def _clusters(tasks: Sequence[MeasurementTask], cap: Cap | None) -> Mapping[int, ClusterConfig]:
     """Return what runs with so many threads have."""
-    found = {threads: cluster_config(threads) for threads in {each.threads for each in tasks}}
+    clusters = {threads: cluster_config(threads) for threads in {each.threads for each in tasks}}
     if cap is None:
-        return found
-    return {threads: cap.of(each) for threads, each in found.items()}
+        return clusters
+    return {threads: cap.of(each) for threads, each in clusters.items()}
 
 
 def _measure_all(

@@ -13,9 +13,9 @@ executions of a workload.
 
 New platform. All organizations run a platform that the public model has never seen. Public: the
 measured set without that platform (the base model is trained on it), and plans for the platform
-that nobody ran (anchors). Private: workloads that were measured on that platform alone, dealt among
-the organizations by a seed; a workload that is public by name is nobody's. Who is asked at the end
-belongs to no organization.
+that nobody ran (anchors). Private: workloads that were measured on that platform alone, partitioned
+among the organizations by a seed; a workload that is public by name is nobody's. Who is asked at
+the end belongs to no organization.
 
 Drift. A year of measured workloads has three segments. First everybody runs DuckDB and pandas on
 whole cores, which the model that the year begins with knows (`known_before`); then containers get
@@ -212,10 +212,10 @@ class NewPlatform:
             MissingDataError: there is no set of that platform.
         """
         name = platform.name.lower()
-        known = one_per_workload(measured_executions())
-        public = [each for each in known if platform not in each.plan.platforms]
-        unrun = [each for each in known if set(each.plan.platforms) == {platform}]
-        names = {each.workload for each in known}
+        executions = one_per_workload(measured_executions())
+        public = [each for each in executions if platform not in each.plan.platforms]
+        unrun = [each for each in executions if set(each.plan.platforms) == {platform}]
+        names = {each.workload for each in executions}
         private = one_per_workload(
             each for each in measured_executions(name) if each.workload not in names
         )
@@ -228,30 +228,30 @@ class NewPlatform:
         Raises:
             ConfigurationError: there are not more workloads than the organizations get.
         """
-        given = organizations * workloads
-        if not given < len(self.private):
+        pool_size = organizations * workloads
+        if not pool_size < len(self.private):
             raise ConfigurationError(
                 f"{organizations} organizations with {workloads} workloads need more than "
-                f"{given} measured ones, there are {len(self.private)}"
+                f"{pool_size} measured ones, there are {len(self.private)}"
             )
         order = np.random.default_rng([seed, 0]).permutation(len(self.private))
-        hands = np.split(order[:given], organizations)
+        hands = np.split(order[:pool_size], organizations)
         return NewPlatformSplit(
-            tuple(self.private.of(hand) for hand in hands), self.private.of(order[given:])
+            tuple(self.private.of(hand) for hand in hands), self.private.of(order[pool_size:])
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NewPlatformSplit:
-    """The workloads of each organization, and those of nobody.
+    """The workloads of each organization, and the held-out workloads.
 
     Attributes:
         organizations: their workloads.
-        asked: workloads of nobody, to judge by.
+        held_out: workloads of no organization, to evaluate on.
     """
 
     organizations: tuple[MeasuredTimes, ...]
-    asked: MeasuredTimes
+    held_out: MeasuredTimes
 
 
 def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
@@ -290,16 +290,16 @@ class DriftingYear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftSplit:
-    """The workloads of each organization, and those of nobody.
+    """The workloads of each organization, and the held-out workloads.
 
     Attributes:
         organizations: what each executes in the year.
-        asked: of each segment, workloads of nobody to judge by.
+        held_out: per segment, workloads of no organization to evaluate on.
         names: of all those.
     """
 
     organizations: tuple[DriftingYear, ...]
-    asked: tuple[MeasuredTimes, ...]
+    held_out: tuple[MeasuredTimes, ...]
     names: frozenset[str]
 
 
@@ -311,13 +311,13 @@ class WorkloadSplit:
         organizations: how many share them.
         workloads: of each organization, drawn from the pool.
         pool: of all organizations together.
-        asked: of nobody.
+        held_out: of no organization.
     """
 
     organizations: int = 10
     workloads: int = 1000
     pool: int = 1200
-    asked: int = 300
+    held_out: int = 300
 
     def __post_init__(self) -> None:
         if not self.workloads <= self.pool:
@@ -362,35 +362,37 @@ def deal(
     """
     rng = np.random.default_rng([seed, 0])
     lived = [list[LabelledGraph]() for _ in range(hands.organizations)]
-    asked: list[MeasuredTimes] = []
-    wanted, names = hands.asked + hands.pool, set[str]()
+    held_out: list[MeasuredTimes] = []
+    needed, names = hands.held_out + hands.pool, set[str]()
     for place, segment in enumerate(segments):
-        if len(segment) < wanted:
+        if len(segment) < needed:
             raise ConfigurationError(
-                f"{SEGMENTS[place]} has {len(segment)} workloads, {wanted} are to be given"
+                f"{SEGMENTS[place]} has {len(segment)} workloads, {needed} are to be given"
             )
-        order = [segment[each] for each in rng.permutation(len(segment))[:wanted].tolist()]
-        asked.append(measured_of(order[: hands.asked]))
+        order = [segment[each] for each in rng.permutation(len(segment))[:needed].tolist()]
+        held_out.append(measured_of(order[: hands.held_out]))
         names |= {each.workload for each in order}
-        pool = order[hands.asked :]
+        pool = order[hands.held_out :]
         for executed in lived:
             executed.extend(pool[each] for each in rng.permutation(hands.pool)[: hands.workloads])
     begins = tuple(period.window_start(each) for each in first_windows(period.windows))
     return DriftSplit(
-        tuple(DriftingYear(tuple(each), begins) for each in lived), tuple(asked), frozenset(names)
+        tuple(DriftingYear(tuple(each), begins) for each in lived),
+        tuple(held_out),
+        frozenset(names),
     )
 
 
-def known_before(dealt: DriftSplit) -> MeasuredTimes:
-    """The training data of the year's first model: nobody's workloads, uncapped, no Polars."""
-    known = _others(measured_executions(), set(dealt.names))
+def known_before(split: DriftSplit) -> MeasuredTimes:
+    """The training data of the year's first model: held-out workloads, uncapped, no Polars."""
+    others = _others(measured_executions(), set(split.names))
     return measured_of(
-        labelled_in([each for each in known if Platform.POLARS not in each.plan.platforms], 0)
+        labelled_in([each for each in others if Platform.POLARS not in each.plan.platforms], 0)
     )
 
 
 def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """As `label_executions`, of the segment with that number."""
+    """Label executions as `label_executions` does, for the segment `epoch`."""
     graphs = label_executions(executions)
     return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
 

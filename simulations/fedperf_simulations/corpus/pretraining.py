@@ -5,7 +5,7 @@ part of the measured set. By the validation part coordinators judge versions: it
 written beside the start. The limited start knows the public part alone (`limited_start`).
 Made anew only when the measurements or the model change.
 
-Distil the additive head that ships with fedperf from the public start that ships.
+Distil the additive head that ships with fedperf from the pretrained model.
 
 With workflows of the comparison set, which are drawn from a public seed; measured run times
 are not looked at. Made anew with the start.
@@ -15,8 +15,8 @@ Measurement of the accuracy claimed of the start, by starts that never saw a par
 One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
 from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
 explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
-the plan is asked about with what was known before it. What estimates of rows add is told by
-all plans of left out shapes, programs of the lessons as well, as they were before they ran.
+the plan is asked about with estimated cardinalities. What estimates of rows add is told by
+all plans of left out shapes, programs of the training set as well, as they were before they ran.
 Prices of the analytic cost model, some constants a platform that the networks correct, have seen
 all of it.
 """
@@ -210,28 +210,30 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
         measurements: all of them.
         learn: trains a start; called twice.
     """
-    asked = asked_of(measurements)
-    all_shapes = {each.shape for each in asked}
+    queries = asked_of(measurements)
+    all_shapes = {each.shape for each in queries}
     shapes = _left_out(sorted(all_shapes), measurements.seed)
     programs = programs_of(measurements)
     further = {each.shape for each in programs} - all_shapes
     shapes |= _left_out(sorted(further), measurements.seed)
-    told = measurements.workloads_of(shapes)
-    without_shapes = learn(measurements.training_plan(lambda workload: workload not in told))
-    of_shapes = errors_of(without_shapes, [each for each in asked if each.shape in shapes])
-    left_out = [each for each in (*asked, *programs) if each.shape in shapes]
+    workloads = measurements.workloads_of(shapes)
+    without_shapes = learn(measurements.training_plan(lambda workload: workload not in workloads))
+    of_shapes = errors_of(without_shapes, [each for each in queries if each.shape in shapes])
+    left_out = [each for each in (*queries, *programs) if each.shape in shapes]
     estimated = [before for each in left_out if (before := before_its_run(each)) is not None]
     of_estimated = errors_of(without_shapes, estimated)
-    known = {platform: _small(of_platform) for platform, of_platform in _by_platform(asked).items()}
-    small = [each for each in asked if known[each.platform].decades_beyond(each.question) == 0]
-    large = [each for each in asked if known[each.platform].decades_beyond(each.question) > 0]
+    widths = {
+        platform: _small(of_platform) for platform, of_platform in _by_platform(queries).items()
+    }
+    small = [each for each in queries if widths[each.platform].decades_beyond(each.question) == 0]
+    large = [each for each in queries if widths[each.platform].decades_beyond(each.question) > 0]
     of_sizes = errors_of(learn(TrainingPlan.of([each.plan for each in small])), large)
     return {
         platform: _with_estimates(
             width, [each for each in of_estimated if each[0].platform is platform]
         )
-        for platform, of_platform in _by_platform(asked).items()
-        if (width := _width(of_platform, known[platform], of_shapes, of_sizes)) is not None
+        for platform, of_platform in _by_platform(queries).items()
+        if (width := _width(of_platform, widths[platform], of_shapes, of_sizes)) is not None
     }
 
 
@@ -239,7 +241,7 @@ def asked_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]
     """Plans of the measured set and of sessions that keep to one platform."""
     runs = [(each, False) for each in measurements.executions]
     runs += [(each, True) for each in measurements.sessions]
-    found = []
+    plans = []
     for execution, is_session in runs:
         if len(set(execution.plan.platforms)) != 1:
             continue
@@ -250,40 +252,40 @@ def asked_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]
                 if is_session
                 else plan
             )
-            found.append(MeasuredSingleEnginePlan(execution.workload, shape, before))
-    return tuple(found)
+            plans.append(MeasuredSingleEnginePlan(execution.workload, shape, before))
+    return tuple(plans)
 
 
 def programs_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
-    """Plans of the lessons that keep to one platform."""
-    found = []
+    """Plans of the training set that keep to one platform."""
+    programs = []
     for case in measurements.further:
         shape = fingerprint(case.workflow)
         for platform, seconds in case.on_one_platform().items():
             if seconds < math.inf:
                 plan = Plan.on_one_platform(case.workflow, platform)
                 measured = MeasuredPlan(plan, case.cluster, math.log(seconds))
-                found.append(MeasuredSingleEnginePlan(case.workload, shape, measured))
-    return tuple(found)
+                programs.append(MeasuredSingleEnginePlan(case.workload, shape, measured))
+    return tuple(programs)
 
 
-def before_its_run(asked: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan | None:
+def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan | None:
     """The plan with estimates in place of what only a run tells; None where that is nothing."""
-    plan = plan_with_estimated_cardinalities(asked.plan.plan)
+    plan = plan_with_estimated_cardinalities(measured.plan.plan)
     if not plan.workflow.rows_are_estimates:
         return None
-    return replace(asked, plan=replace(asked.plan, plan=plan))
+    return replace(measured, plan=replace(measured.plan, plan=plan))
 
 
 def errors_of(
-    start: PredictLog, asked: Sequence[MeasuredSingleEnginePlan]
+    start: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
     """Return each with the absolute error of the start, log seconds."""
-    if not asked:
+    if not plans:
         return []
-    measured = np.array([each.plan.log_seconds for each in asked])
-    errors = np.abs(start([each.question for each in asked]) - measured).tolist()
-    return list(zip(asked, errors, strict=True))
+    measured = np.array([each.plan.log_seconds for each in plans])
+    errors = np.abs(start([each.question for each in plans]) - measured).tolist()
+    return list(zip(plans, errors, strict=True))
 
 
 def quantile_over_workloads(values: Floats, workloads: Sequence[str], level: float) -> float:
@@ -297,12 +299,12 @@ def quantile_over_workloads(values: Floats, workloads: Sequence[str], level: flo
 
 
 def _width(
-    asked: Sequence[MeasuredSingleEnginePlan],
-    known: PretrainedWidth,
+    plans: Sequence[MeasuredSingleEnginePlan],
+    small: PretrainedWidth,
     of_shapes: Iterable[tuple[MeasuredSingleEnginePlan, float]],
     of_sizes: Iterable[tuple[MeasuredSingleEnginePlan, float]],
 ) -> PretrainedWidth | None:
-    platform = asked[0].platform
+    platform = plans[0].platform
     shapes = [(each.workload, error) for each, error in of_shapes if each.platform is platform]
     if len({workload for workload, _ in shapes}) < LEAST_WORKLOADS:
         return None
@@ -312,13 +314,13 @@ def _width(
         (each.workload, math.sqrt(max(0.0, error**2 - half_width**2)) / decades)
         for each, error in of_sizes
         if each.platform is platform
-        and (decades := known.decades_beyond(each.question)) >= LEAST_DECADES
+        and (decades := small.decades_beyond(each.question)) >= LEAST_DECADES
     ]
     growth = 0.0
     if len({workload for workload, _ in growths}) >= LEAST_WORKLOADS:
         names, each_growth = zip(*growths, strict=True)
         growth = quantile_over_workloads(np.array(each_growth), names, LEVEL)
-    return PretrainedWidth(half_width, growth, *_most(asked))
+    return PretrainedWidth(half_width, growth, *_most(plans))
 
 
 def _with_estimates(
@@ -333,30 +335,30 @@ def _with_estimates(
         more = math.sqrt(max(0.0, error**2 - width.at(each.question) ** 2))
         needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
     of_kind = {True: 0.0, False: 0.0}
-    for kind, found in needed.items():
-        names = [workload for workload, _ in found]
+    for kind, plans in needed.items():
+        names = [workload for workload, _ in plans]
         if len(set(names)) >= LEAST_WORKLOADS:
-            more_of = np.array([more for _, more in found])
+            more_of = np.array([more for _, more in plans])
             of_kind[kind] = quantile_over_workloads(more_of, names, LEVEL)
     return replace(width, of_estimates=of_kind[True], of_other_estimates=of_kind[False])
 
 
-def _most(asked: Sequence[MeasuredSingleEnginePlan]) -> tuple[float, float]:
-    rows = max(each.plan.plan.workflow.source_rows for each in asked)
-    return float(rows), float(max(each.plan.cluster.cores for each in asked))
+def _most(plans: Sequence[MeasuredSingleEnginePlan]) -> tuple[float, float]:
+    rows = max(each.plan.plan.workflow.source_rows for each in plans)
+    return float(rows), float(max(each.plan.cluster.cores for each in plans))
 
 
-def _small(asked: Sequence[MeasuredSingleEnginePlan]) -> PretrainedWidth:
-    return PretrainedWidth(most_rows=max(1.0, SMALL_SHARE * _most(asked)[0]), most_cores=1.0)
+def _small(plans: Sequence[MeasuredSingleEnginePlan]) -> PretrainedWidth:
+    return PretrainedWidth(most_rows=max(1.0, SMALL_SHARE * _most(plans)[0]), most_cores=1.0)
 
 
 def _by_platform(
-    asked: Iterable[MeasuredSingleEnginePlan],
+    plans: Iterable[MeasuredSingleEnginePlan],
 ) -> Mapping[Platform, list[MeasuredSingleEnginePlan]]:
-    found: dict[Platform, list[MeasuredSingleEnginePlan]] = {}
-    for each in asked:
-        found.setdefault(each.platform, []).append(each)
-    return found
+    by_platform: dict[Platform, list[MeasuredSingleEnginePlan]] = {}
+    for each in plans:
+        by_platform.setdefault(each.platform, []).append(each)
+    return by_platform
 
 
 def _left_out(shapes: Sequence[str], seed: int) -> frozenset[str]:

@@ -31,8 +31,8 @@ from fedperf_simulations.data.datasets import (
     COMPARISONS,
     DUCKDB_SESSIONS,
     LARGE,
-    LESSONS,
     SPARK_SESSIONS,
+    TRAINING,
     at_one_speed,
     is_measured,
     measured_executions,
@@ -91,7 +91,7 @@ class Measurements:
         executions: of the measured set.
         prefixes: of all three, by workload.
         seed: of what is drawn.
-        further: cases of the lessons, which nothing is judged by.
+        further: cases of the training set, which nothing is judged by.
         sessions: executions of SQL and of large inputs, which nothing is judged by either.
     """
 
@@ -105,7 +105,7 @@ class Measurements:
     @classmethod
     def read(cls, seed: int) -> Self:
         """Return all sets; of sessions those that were measured; errors as `measured_files`."""
-        compared, training_plans = measured_files(COMPARISONS), measured_files(LESSONS)
+        compared, training_plans = measured_files(COMPARISONS), measured_files(TRAINING)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
         for path in (*measured_files(), *compared, *training_plans):
@@ -129,7 +129,7 @@ class Measurements:
     def training_plan(self, is_known: IsKnown) -> TrainingPlan:
         """Return the plans and prefixes of workloads that are known.
 
-        Those of sessions twice: as a run counted their rows, and with what was known before it.
+        Those of sessions occur twice: with actual and with estimated cardinalities.
         """
         counted = measured_plans(each for each in self.sessions if is_known(each.workload))
         complete = [
@@ -165,8 +165,10 @@ class Measurements:
         """Workflows of known cases, which a head is distilled from."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)
-        known = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
-        return [known[place] for place in rng.permutation(len(known))[:MOST_DISTILLED].tolist()]
+        training = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        return [
+            training[place] for place in rng.permutation(len(training))[:MOST_DISTILLED].tolist()
+        ]
 
 
 def measured_plans(executions: Iterable[Execution]) -> tuple[MeasuredPlan, ...]:
@@ -186,9 +188,9 @@ def _ended(case: Case) -> Iterator[MeasuredPlan]:
 
 def _prefixes(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, MeasuredPlan]]:
     """Workload and a random prefix of executions that have any."""
-    found: dict[str, list[tuple[str, MeasuredPlan]]] = {}
+    by_workload: dict[str, list[tuple[str, MeasuredPlan]]] = {}
     for execution, prefix in measured_prefixes(path):
-        found.setdefault(execution.execution_id, []).append((execution.workload, prefix))
-    for prefixes in found.values():
+        by_workload.setdefault(execution.execution_id, []).append((execution.workload, prefix))
+    for prefixes in by_workload.values():
         workload, prefix = prefixes[int(rng.integers(len(prefixes)))]
         yield workload, replace(prefix, cluster=of_one_speed(prefix.cluster))

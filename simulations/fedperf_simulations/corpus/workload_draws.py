@@ -64,7 +64,7 @@ class MeasuringSettings:
         small_weight: a size is drawn with a chance proportional to size ** -small_weight,
             so 0 draws its logarithm evenly.
         timeout_seconds: of one trial.
-        disturbed_cores: foreign load from which a trial is run again.
+        disturbed_cores: interference from which a trial is run again.
         repeats: how often it is run again at most.
         platform: on which every workload runs alone, of those that can; None draws platforms.
         among: platforms that drawn plans have no other than; empty: any.
@@ -112,11 +112,11 @@ class MeasuringSettings:
         names: set[str] = set()
         tasks: list[MeasurementTask] = []
         for number in range(self.workloads):
-            drawn = _draw(self, number, names)
-            names.add(drawn.workload)
-            tasks.append(drawn)
+            task = _draw(self, number, names)
+            names.add(task.workload)
+            tasks.append(task)
             if number in compared:
-                tasks.extend(_comparisons(drawn))
+                tasks.extend(_comparisons(task))
         return tuple(tasks)
 
 
@@ -193,17 +193,17 @@ def _draw_rows(rng: np.random.Generator, settings: MeasuringSettings) -> int:
     return scales[int(rng.choice(len(scales), p=chances / chances.sum()))]
 
 
-def _comparisons(drawn: MeasurementTask) -> Iterator[MeasurementTask]:
-    for letter, plan in zip("abcdefghijklm", comparison_plans(drawn.program), strict=False):
-        if plan != drawn.platforms:
+def _comparisons(task: MeasurementTask) -> Iterator[MeasurementTask]:
+    for letter, plan in zip("abcdefghijklm", comparison_plans(task.program), strict=False):
+        if plan != task.platforms:
             yield MeasurementTask(
-                f"{drawn.task_id}{letter}",
+                f"{task.task_id}{letter}",
                 Role.COMPARISON,
-                drawn.family,
-                drawn.workload,
-                drawn.rows,
-                drawn.program,
+                task.family,
+                task.workload,
+                task.rows,
+                task.program,
                 plan,
-                drawn.threads,
-                drawn.memory_bytes,
+                task.threads,
+                task.memory_bytes,
             )

@@ -6,7 +6,7 @@ kinds of organizations:
 * published: the eight (job, machine) cells of six configurations. Everybody knows these
   48 runs, so they are no organizations that could join.
 * slices: the four large cells, each cut by one input size into what 18 organizations
-  with data sets of their own would have (24 to 90 configurations each). A newcomer is
+  with data sets of their own would have (24 to 90 configurations each). A new participant is
   one slice, the others of its cell are the federation.
 * sort: three cells of 42 configurations. Their labels are for the kernel's constants.
 
@@ -187,15 +187,15 @@ class JobConfigurations:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def where(self, chosen: NDArray[np.bool_ | np.int64]) -> "JobConfigurations":
-        """Return the rows for which `chosen` [configurations] holds, or those at its places."""
+    def where(self, places: NDArray[np.bool_ | np.int64]) -> "JobConfigurations":
+        """Return the rows for which `places` [configurations] holds, or those at its places."""
         return JobConfigurations(
-            self.jobs[chosen],
-            self.machines[chosen],
-            self.organizations[chosen],
-            self.features[chosen],
-            self.physics[chosen],
-            self.log_seconds[chosen],
+            self.jobs[places],
+            self.machines[places],
+            self.organizations[places],
+            self.features[places],
+            self.physics[places],
+            self.log_seconds[places],
         )
 
     def of(self, organization: str) -> "JobConfigurations":
@@ -220,8 +220,8 @@ class C3O:
     files: tuple[Path, ...]
 
     @property
-    def newcomers(self) -> tuple[str, ...]:
-        """Names of the 18 slices, each of which can be the newcomer."""
+    def new_participants(self) -> tuple[str, ...]:
+        """Names of the 18 slices, each of which can be the new participant."""
         return tuple(sorted(set(self.slices.organizations.tolist())))
 
 
@@ -273,8 +273,8 @@ def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfig
     if names[-1] != RUNTIME:
         raise InvalidInputError(f"{path}: the last column is {names[-1]!r}, expected {RUNTIME!r}")
     texts = dict(zip(names, zip(*repeats, strict=True), strict=False))
-    wanted = (SLOTS, MEGABYTES, *job.parameters)
-    columns = {name: np.array(texts[name], dtype=np.float64) for name in wanted}
+    needed = (SLOTS, MEGABYTES, *job.parameters)
+    columns = {name: np.array(texts[name], dtype=np.float64) for name in needed}
     machines = np.array(texts["machine_type"])
     medians = JobConfigurations(
         jobs=np.full(len(repeats), job.name),
@@ -368,15 +368,17 @@ class Scenario:
     """One job and one way."""
 
     job: str
-    asked: RequestedRange
+    requested: RequestedRange
 
     @property
     def key(self) -> str:
         """The scenario in the names of cells."""
-        return f"{self.job}-{self.asked.replace(' ', '-')}"
+        return f"{self.job}-{self.requested.replace(' ', '-')}"
 
 
-SCENARIOS = tuple(Scenario(job, asked) for job in MOST_MEGABYTES_KNOWN for asked in RequestedRange)
+SCENARIOS = tuple(
+    Scenario(job, requested) for job in MOST_MEGABYTES_KNOWN for requested in RequestedRange
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -391,19 +393,19 @@ class Executions:
     table: Table
     seconds: Floats
 
-    def where(self, chosen: NDArray[np.bool_]) -> "Executions":
-        """Return the rows for which `chosen` [rows] holds."""
-        rows = np.flatnonzero(chosen).tolist()
+    def where(self, is_selected: NDArray[np.bool_]) -> "Executions":
+        """Return the rows for which `is_selected` [rows] holds."""
+        rows = np.flatnonzero(is_selected).tolist()
         table = {name: [values[row] for row in rows] for name, values in self.table.items()}
-        return Executions(table, self.seconds[chosen])
+        return Executions(table, self.seconds[is_selected])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScenarioParts:
     """Executions to learn from, and those to judge by."""
 
-    known: Executions
-    asked: Executions
+    training: Executions
+    held_out: Executions
 
 
 def files(data: Path | None) -> tuple[Path, ...]:
@@ -455,7 +457,7 @@ def medians(executions: Executions) -> Executions:
 
 
 def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[np.bool_]:
-    match scenario.asked:
+    match scenario.requested:
         case RequestedRange.NODES_BETWEEN:
             return np.isin(nodes, NODES_BETWEEN)
         case RequestedRange.NODES_BEYOND:
@@ -498,12 +500,12 @@ class JobSlice:
 
     def inputs(self) -> list[ScaleAndSize]:
         """Return the configurations of each input: all columns are the same but the machines."""
-        found: dict[tuple[float | str, ...], list[int]] = defaultdict(list)
+        groups: dict[tuple[float | str, ...], list[int]] = defaultdict(list)
         table = self.configurations.table
         others = [values for name, values in table.items() if name != NODES]
         for place, row in enumerate(zip(*others, strict=True)):
-            found[row].append(place)
-        return [np.array(each) for each in found.values()]
+            groups[row].append(place)
+        return [np.array(each) for each in groups.values()]
 
     def rows(self, places: ScaleAndSize) -> Table:
         """Return the columns of those configurations."""
@@ -517,8 +519,10 @@ def slices(data: Path | None) -> tuple[JobSlice, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    found = (each for job in JOBS.values() if job.cut for each in _of_job(data, job.name, job.cut))
-    return tuple(sorted(found, key=lambda each: each.name))
+    job_slices = (
+        each for job in JOBS.values() if job.cut for each in _of_job(data, job.name, job.cut)
+    )
+    return tuple(sorted(job_slices, key=lambda each: each.name))
 
 
 def _of_job(data: Path | None, job: str, cut: str) -> Iterator[JobSlice]:
@@ -530,16 +534,16 @@ def _of_job(data: Path | None, job: str, cut: str) -> Iterator[JobSlice]:
         if len(medians(executions.where(cell)).seconds) <= PUBLISHED_SIZE:
             continue
         for size in dict.fromkeys(sizes[cell].tolist()):
-            chosen = executions.where(cell & (sizes == size))
+            selection = executions.where(cell & (sizes == size))
             yield JobSlice(
-                f"{job} {machine} {size:.3g}", job, medians(chosen), tuple(_repeats(chosen))
+                f"{job} {machine} {size:.3g}", job, medians(selection), tuple(_repeats(selection))
             )
 
 
 def _repeats(executions: Executions) -> Iterator[Floats]:
     """In the order of `medians`."""
-    found: dict[tuple[float | str, ...], list[float]] = defaultdict(list)
+    repeats: dict[tuple[float | str, ...], list[float]] = defaultdict(list)
     rows = zip(*executions.table.values(), strict=True)
     for row, seconds in zip(rows, executions.seconds.tolist(), strict=True):
-        found[row].append(seconds)
-    yield from (np.array(each) for each in found.values())
+        repeats[row].append(seconds)
+    yield from (np.array(each) for each in repeats.values())

@@ -16,26 +16,26 @@ from fedperf_shared.execution import ClusterConfig, Execution
 MEASURED_DIRECTORY = Path(__file__).parents[1] / "corpus" / "logs"
 
 COMPARISONS = "comparisons"
-LESSONS = "train"
+TRAINING = "train"
 CAPPED = "capped"
 LARGE = "large"
 SPARK_SESSIONS = "spark_sessions"
 DUCKDB_SESSIONS = "duckdb_sessions"
-JUDGED_SESSIONS = "heldout_sessions"
+HELD_OUT_SESSIONS = "heldout_sessions"
 CAMPAIGNS = "campaigns"
-"""Folders of the comparison set, of the lessons, of the set under a cap, of large inputs, of
+"""Folders of the comparison set, of the training set, of the set under a cap, of large inputs, of
 sessions of SQL and of campaigns (`fedperf profile` on a job that mostly waits) there; nothing
 learns from the judged ones and from campaigns. Of 400 large inputs 274 were measured. Other
 folders are named like the platform they ran on."""
 
 HOW_TO_MAKE = {
     COMPARISONS: "--comparisons",
-    LESSONS: "--train-only",
+    TRAINING: "--train-only",
     CAPPED: "--cpu-limit 0.5 --memory-limit 1GB --seed 3",
     LARGE: "--large",
     SPARK_SESSIONS: "--sessions spark",
     DUCKDB_SESSIONS: "--sessions duckdb",
-    JUDGED_SESSIONS: "--sessions judged",
+    HELD_OUT_SESSIONS: "--sessions judged",
 }
 
 MACHINE_SPEED = 1.01
@@ -59,11 +59,11 @@ def public_files(data: Path | None, *names: str) -> tuple[Path, ...]:
     """
     if data is None:
         raise MissingDataError("no folder of public data sets: set FEDPERF_DATA or give --data")
-    found = tuple(data / name for name in names)
-    missing = [str(path) for path in found if not path.exists()]
+    paths = tuple(data / name for name in names)
+    missing = [str(path) for path in paths if not path.exists()]
     if missing:
         raise MissingDataError(f"public data are not there: {', '.join(missing)}")
-    return found
+    return paths
 
 
 def measured_directory(folder: str | None = None) -> Path:

@@ -1,6 +1,6 @@
 """Rows of a table whose columns are public: categories from lists, numbers inside of bounds.
 
-Lists and bounds are constants of whoever declares a table, never read off its rows; so a
+Lists and bounds are constants of the declared table, never read off its rows; so a
 row's cell, its bins and its place in the inputs of a model depend on that row alone. A
 number outside of its bounds is moved to the nearest bound.
 """
@@ -78,18 +78,18 @@ class Columns:
         return self.of_cells(cells, rng.uniform(-1, 1, (count, self.numeric)))
 
 
-def code_of(name: str, values: Sequence[str], known: Sequence[str]) -> Codes:
+def code_of(name: str, values: Sequence[str], names: Sequence[str]) -> Codes:
     """Return the place of each value in a public list.
 
     Raises:
         InvalidInputError: a value is not in it.
     """
-    strangers = set(values) - set(known)
+    strangers = set(values) - set(names)
     if strangers:
         raise InvalidInputError(
-            f"{name} {min(strangers)!r} is not in its public list: {', '.join(known)}"
+            f"{name} {min(strangers)!r} is not in its public list: {', '.join(names)}"
         )
-    places = {value: place for place, value in enumerate(known)}
+    places = {value: place for place, value in enumerate(names)}
     return np.array([places[value] for value in values], dtype=np.int64)
 
 

@@ -1,6 +1,6 @@
 """The demo: why to join, in three parts, each with its verdict.
 
-(a) what joining gives a newcomer, and (b) what becomes of everybody's answers when a cap is
+(a) what joining gives a new participant, and (b) what becomes of everybody's answers when a cap is
 imposed: a year of organizations in memory, in a process of its own (`year`). (c) what leaves,
 for how much: three organizations and a coordinator as the programs that users have, started as
 a user would; only their calendar is compressed, through the coordinator's configuration. Both
@@ -85,18 +85,18 @@ def _year(world: DemoWorkspace, stages: Stages) -> YearResult:
     quick, size = ("quick", QUICK_YEAR) if world.is_quick else ("whole", YearSize())
     command = (*YEAR_COMMAND, str(world.seed), quick, str(world.out / "year"))
     call = ProgramCall("the year in memory", command, "year.log")
-    found: YearResult | None = None
+    result: YearResult | None = None
     with stages.stage("year", "(a), (b) a year in memory", total=steps_of(size)) as stage:
         for line in world.programs.lines(call):
-            said = orjson.loads(line)
-            if STEP in said:
-                stage.say(said[STEP])
+            message = orjson.loads(line)
+            if STEP in message:
+                stage.say(message[STEP])
                 stage.advance()
             else:
-                found = TypeAdapter(YearResult).validate_python(said[FOUND])
-    if found is None:
+                result = TypeAdapter(YearResult).validate_python(message[FOUND])
+    if result is None:
         raise StepFailedError(call.step, "it found nothing")
-    return found
+    return result
 
 
 def _left(world: DemoWorkspace, executions: list[Execution], stages: Stages) -> Left:
@@ -159,10 +159,10 @@ def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
         )
         for each in large
     ]
-    found = world.programs.together(
+    outputs = world.programs.together(
         [partial(world.programs.facts, call) for call in calls], at_once=len(calls)
     )
-    return MachineTimings.slowest([MachineTimings(**figures) for figures in found])
+    return MachineTimings.slowest([MachineTimings(**figures) for figures in outputs])
 
 
 def _result(

@@ -135,9 +135,9 @@ def _join_and_start(world: DemoWorkspace, name: str) -> str:
 
 def _require_same_on_both_sides(world: DemoWorkspace, own: Mapping[str, str]) -> None:
     members = world.programs.facts(world.server("org list", "org", "list", "--json"))
-    seen = {member["name"]: member["fingerprint"] for member in members}
-    if seen != own:
-        raise StepFailedError("joining", f"fingerprints differ: {own} here, {seen} there")
+    fingerprints = {member["name"]: member["fingerprint"] for member in members}
+    if fingerprints != own:
+        raise StepFailedError("joining", f"fingerprints differ: {own} here, {fingerprints} there")
 
 
 def _wait_for_ports(world: DemoWorkspace, ports: tuple[int, ...]) -> None:

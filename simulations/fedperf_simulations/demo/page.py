@@ -15,12 +15,12 @@ from fedperf_simulations.demo.summary import (
     NewParticipantResult,
     OrganizationResult,
     YearResult,
+    describe_change,
     factor,
     lines,
     noticed,
     of_five_seeds,
     runs,
-    told,
 )
 from fedperf_simulations.harness.charts import chart
 
@@ -61,12 +61,13 @@ seconds in all.</p>
 <section class="card story"><ol>
 {% for each in lines %}<li>{{ each }}</li>{% endfor %}</ol></section>
 <div class="grid">
-<section class="card"><h2>(a) A newcomer</h2>
+<section class="card"><h2>(a) A new participant</h2>
 <p class="note">{{ year.family|capitalize }} jobs on {{ year.platform }}, both unknown to
 the start: the model that everybody begins with here. By how much {{ told_by }} predictions for
 workloads of no organization are off; x1.00 is perfect. Intervals are {{ spread }}.</p>
-{% for each, by_seeds in newcomers %}{{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
-<p class="note">The start that ships knows {{ year.platform }} and {{ year.family }} jobs,
+{% for each, by_seeds in new_participants %}
+{{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
+<p class="note">The pretrained model knows {{ year.platform }} and {{ year.family }} jobs,
 as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
 <section class="card"><h2>(b) A machine that changes</h2>
 <p class="note">{{ noticed }}.</p>
@@ -108,7 +109,9 @@ def page(summary: DemoSummary) -> str:
         told_by=year.newcomer[0].change.workloads,
         spread=SPREAD,
         lines=lines(summary),
-        newcomers=[(_newcomer(each), of_five_seeds(each.own_runs)) for each in year.newcomer],
+        new_participants=[
+            (_new_participant_card(each), of_five_seeds(each.own_runs)) for each in year.newcomer
+        ],
         noticed=noticed(year),
         machines=[_machine(each) for each in reversed(year.machines)],
         remembered=_remembered(year),
@@ -130,36 +133,36 @@ def _remembered(year: YearResult) -> str:
     return f"{rows if year.rehearsed else ''}Versions that were promoted: {year.promoted}."
 
 
-def _newcomer(found: NewParticipantResult) -> _Card:
+def _new_participant_card(result: NewParticipantResult) -> _Card:
     bars = (
-        ("alone", found.alone, ""),
-        ("start", found.start, ""),
-        ("joined", found.joined, "ours"),
-        ("shipped start", found.shipped, "aside"),
+        ("alone", result.alone, ""),
+        ("start", result.start, ""),
+        ("joined", result.joined, "ours"),
+        ("shipped start", result.shipped, "aside"),
     )
     widest = max(value or 1.0 for _, value, _ in bars)
-    drawn = [_bar(name, value, widest, kind) for name, value, kind in bars]
-    return runs(found), drawn, _told("joined against the start", found.change)
+    drawn_bars = [_bar(name, value, widest, kind) for name, value, kind in bars]
+    return runs(result), drawn_bars, _told("joined against the start", result.change)
 
 
-def _machine(found: MachineResult) -> _Card:
-    widest = max(found.before, found.after)
+def _machine(result: MachineResult) -> _Card:
+    widest = max(result.before, result.after)
     bars = [
-        _bar("before", found.before, widest, ""),
-        _bar("at the end", found.after, widest, "ours"),
+        _bar("before", result.before, widest, ""),
+        _bar("at the end", result.after, widest, "ours"),
     ]
-    return found.name, bars, _told("change", found.change)
+    return result.name, bars, _told("change", result.change)
 
 
 def _bar(name: str, value: float | None, widest: float, kind: str) -> _Bar:
-    """As long as the log of the factor; none where there is no answer."""
+    """Return a bar as long as the log of the factor, or an empty one without a prediction."""
     share = 100 * math.log(value or 1.0) / max(math.log(widest), 1e-9)
     return name, f"{share:.0f}", factor(value), kind
 
 
 def _told(what: str, change: Change) -> tuple[str, str]:
     kind = "" if not change.is_told else "better" if change.is_better else "worse"
-    return kind, f"{what}: {told(change)}"
+    return kind, f"{what}: {describe_change(change)}"
 
 
 def _figures(each: OrganizationResult) -> tuple[str, ...]:

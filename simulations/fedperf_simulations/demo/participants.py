@@ -2,8 +2,8 @@
 
 The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
 pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
-place of all that. The newcomer scores credit on Polars. The workloads that answers are judged by
-belong to none of them.
+place of all that. The new participant scores credit on Polars. The held-out workloads belong to
+none of them.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ NEW_PLATFORM = "Polars"
 """What the start never saw: one of the families, on a platform of its own."""
 
 OWN_RUNS = 3
-"""Of the newcomer, once it has some."""
+"""Of the new participant, once it has some."""
 
 BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
 
@@ -48,8 +48,8 @@ class YearSize:
         organizations: that learn together.
         own: workloads of each of them, of each segment: two run until the cap, the third since.
         pool: of all of them together, likewise.
-        asked: workloads by which each line is judged.
-        known: workloads of the start.
+        held_out: workloads by which each line is evaluated.
+        pretraining: workloads of the pretrained model.
         epochs: passes of the start over them.
         public_step: a step of n takes every n-th public plan.
     """
@@ -60,8 +60,8 @@ class YearSize:
     organizations: int = 10
     own: int = 1000
     pool: int = 1050
-    asked: int = 200
-    known: int = 1000
+    held_out: int = 200
+    pretraining: int = 1000
     epochs: int = 20
     public_step: int = 2
 
@@ -105,8 +105,8 @@ QUICK_YEAR = YearSize(
     organizations=3,
     own=20,
     pool=25,
-    asked=12,
-    known=60,
+    held_out=12,
+    pretraining=60,
     epochs=2,
     public_step=20,
 )
@@ -117,18 +117,18 @@ class DemoParticipants:
     """The workloads of each participant, and those to judge answers by.
 
     Attributes:
-        known: workloads that the start learns, as of one machine.
+        pretraining: workloads of the pretrained model, as of one machine.
         organizations: what each executes.
-        newcomer: the first executions of the one that joins last.
-        like_newcomer: workloads of its kind that nobody has, to judge answers by.
+        new_participant: the first executions of the one that joins last.
+        similar_to_new: workloads of its kind that nobody has, to judge answers by.
         old_machine: the same, on whole cores.
         new_machine: the same, under the cap.
     """
 
-    known: MeasuredTimes
+    pretraining: MeasuredTimes
     organizations: tuple[DriftingYear, ...]
-    newcomer: tuple[Execution, ...]
-    like_newcomer: tuple[Execution, ...]
+    new_participant: tuple[Execution, ...]
+    similar_to_new: tuple[Execution, ...]
     old_machine: MeasuredTimes
     new_machine: MeasuredTimes
 
@@ -151,12 +151,14 @@ def cast_of(
         [segment[each] for each in rng.permutation(len(segment)).tolist()] for segment in segments
     )
     period = size.calendar().period
-    old_machine, whole_pool, rest = _cut(whole, size.asked, size.pool)
-    new_machine, capped_pool, _ = _cut(capped, size.asked, size.pool)
-    like_newcomer, newcomer, _ = _cut([e for e in new if is_new_family(e)], size.asked, OWN_RUNS)
-    taken = {each.workload for each in (*like_newcomer, *newcomer)}
+    old_machine, whole_pool, rest = _cut(whole, size.held_out, size.pool)
+    new_machine, capped_pool, _ = _cut(capped, size.held_out, size.pool)
+    similar_to_new, new_participant, _ = _cut(
+        [e for e in new if is_new_family(e)], size.held_out, OWN_RUNS
+    )
+    taken = {each.workload for each in (*similar_to_new, *new_participant)}
     new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
-    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.known, 0)
+    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
     pools = [
         labelled_in(pool, epoch)
         for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
@@ -164,14 +166,14 @@ def cast_of(
     begins = (period.start, period.window_start(size.cap_window))
 
     def year() -> DriftingYear:
-        drawn = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
-        return DriftingYear(tuple(drawn), begins)
+        sample = (pool[e] for pool in pools for e in rng.permutation(size.pool)[: size.own])
+        return DriftingYear(tuple(sample), begins)
 
     return DemoParticipants(
         measured_of(labelled_in([*at_one_speed(of_start)], 0)),
         tuple(year() for _ in range(size.organizations)),
-        tuple(newcomer),
-        tuple(like_newcomer),
+        tuple(new_participant),
+        tuple(similar_to_new),
         measured_of(labelled_in(old_machine, 0)),
         measured_of(labelled_in(new_machine, 1)),
     )

@@ -90,8 +90,8 @@ class Programs(Closing):
         """
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
-        kept = {n: value for n, value in environment.items() if not n.startswith(_OWN_PREFIX)}
-        self._environment = {**kept, **_SETTINGS}
+        variables = {n: value for n, value in environment.items() if not n.startswith(_OWN_PREFIX)}
+        self._environment = {**variables, **_SETTINGS}
         self._started: list[tuple[subprocess.Popen[bytes], ProgramCall]] = []
         self._services: list[tuple[subprocess.Popen[bytes], ProgramCall]] = []
         self._is_closed = False
@@ -117,10 +117,10 @@ class Programs(Closing):
         """Return the JSON that a program with `--json` prints, its rows alone; errors as `call`."""
         output = self.call(call)
         try:
-            found = orjson.loads(output)
+            facts = orjson.loads(output)
         except ValueError:
             raise StepFailedError(call.step, "it printed no JSON", self._log(call)) from None
-        return found["rows"] if isinstance(found, dict) and "rows" in found else found
+        return facts["rows"] if isinstance(facts, dict) and "rows" in facts else facts
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
         """Yield the lines of a program until it has ended; it may take its time.
@@ -222,8 +222,8 @@ class Programs(Closing):
 
     def _last_words(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> str:
         lines = [line.strip() for line in self.log_of(call.log).splitlines() if line.strip()]
-        said = lines[-1] if lines and not lines[-1].startswith("$ ") else "it said nothing"
-        return f"exit code {process.returncode}, {said.removeprefix('error: ')}"
+        text = lines[-1] if lines and not lines[-1].startswith("$ ") else "it said nothing"
+        return f"exit code {process.returncode}, {text.removeprefix('error: ')}"
 
 
 def client(home: Path, *arguments: str) -> tuple[str, ...]:

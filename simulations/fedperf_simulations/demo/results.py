@@ -76,19 +76,19 @@ def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str
         log: of the daemon, which alone says what left as noise alone.
     """
     states = {each["slot"]: each for each in releases}
-    found = [f"{slot} (never made)" for slot in slots if slot not in states]
-    found += [
+    missing = [f"{slot} (never made)" for slot in slots if slot not in states]
+    missing += [
         f"{slot} ({each['because'] or each['state']})"
         for slot, each in states.items()
         if each["state"] not in LEFT
     ]
-    found += [
+    missing += [
         f"{slot} (no receipt)"
         for slot, each in states.items()
         if each["state"] == "handed out" and each["kind"] in REPORTS
     ]
     empty = log.count(NOISE_ALONE)
-    return (*found, f"{empty} left as noise alone") if empty else tuple(found)
+    return (*missing, f"{empty} left as noise alone") if empty else tuple(missing)
 
 
 def rounds_of(rows: Sequence[Facts]) -> tuple[RoundSummary, ...]:

@@ -84,13 +84,13 @@ def participants(
 def participant(whole: OrganizationPart, *, seed: Sequence[int], size: DemoSize) -> DemoMember:
     """One organization's share of its part: workloads are drawn with all their executions."""
     names = sorted({each.workload for each in whole.history})
-    drawn = np.random.default_rng(seed).permutation(len(names))[: size.history_workloads]
-    known = {names[place] for place in drawn.tolist()}
+    order = np.random.default_rng(seed).permutation(len(names))[: size.history_workloads]
+    history = {names[place] for place in order.tolist()}
     return DemoMember(
         name=whole.name,
         size_class=whole.size_class,
         nominal_workloads=whole.nominal_workloads,
-        history=tuple(e for e in whole.history if e.workload in known),
+        history=tuple(e for e in whole.history if e.workload in history),
     )
 
 

@@ -50,10 +50,12 @@ class Change:
         Raises:
             InvalidInputError: there are fewer than two workloads.
         """
-        found = PairedComparison.percent(after, before)
-        if found.interval is None:
-            raise InvalidInputError(f"{found.cases} workloads give no interval, two are needed")
-        return cls(found.mean, *found.interval, found.cases)
+        comparison = PairedComparison.percent(after, before)
+        if comparison.interval is None:
+            raise InvalidInputError(
+                f"{comparison.cases} workloads give no interval, two are needed"
+            )
+        return cls(comparison.mean, *comparison.interval, comparison.cases)
 
     @property
     def is_told(self) -> bool:
@@ -73,14 +75,14 @@ def factor_of(errors: Floats) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantResult:
-    """Errors of a newcomer's answers, as factors.
+    """Errors of a new participant's answers, as factors.
 
     Attributes:
         own_runs: that it has.
         alone: from these alone; None without any.
         start: with the start that never saw its platform and family.
         joined: with what the organizations learned.
-        shipped: with the start that ships, which knows both.
+        shipped: with the pretrained model, which knows both.
         change: from `start` to `joined`.
     """
 
@@ -145,7 +147,7 @@ class YearResult:
         organizations: how many they are.
         workloads: that each has.
         epsilon: of all releases of one of them.
-        platform: of the newcomer.
+        platform: of the new participant.
         family: of its jobs.
         windows: errors at the end of each.
         cap_window: with which the cap came.
@@ -307,10 +309,10 @@ SPREAD = "over workloads, of this one training"
 """What intervals of the demo are of; another training moves its errors by more."""
 
 FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
-"""What newcomers of five whole demos were off by, and the commit at which these ran."""
+"""What new participants of five whole demos were off by, and the commit at which these ran."""
 
 
-def told(change: Change) -> str:
+def describe_change(change: Change) -> str:
     """Return the change of an error in words, with its 95 % interval."""
     if not change.is_told:
         return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
@@ -324,35 +326,35 @@ def factor(value: float | None) -> str:
     return "no answer" if value is None else f"x{value:.2f}"
 
 
-def runs(found: NewParticipantResult) -> str:
-    """Return the number of a newcomer's own runs, in words."""
-    return f"{found.own_runs} own runs" if found.own_runs else "no own runs"
+def runs(result: NewParticipantResult) -> str:
+    """Return the number of a new participant's own runs, in words."""
+    return f"{result.own_runs} own runs" if result.own_runs else "no own runs"
 
 
 def lines(summary: DemoSummary) -> list[str]:
     """Return all findings, a line each, with the letter of its part in front."""
     year = summary.year
     return [
-        *(f"(a) A newcomer with {newcomer(each)}" for each in year.newcomer),
+        *(f"(a) A new participant with {describe_new_participant(each)}" for each in year.newcomer),
         f"(b) {noticed(year)}",
         *(f"(b) On {machine(each)}" for each in reversed(year.machines)),
         f"(c) {left(summary.organizations)}",
     ]
 
 
-def newcomer(found: NewParticipantResult) -> str:
+def describe_new_participant(result: NewParticipantResult) -> str:
     """Return the gain of joining with so many own runs, in words."""
     return (
-        f"{runs(found)}: off by {factor(found.joined)} joined, {factor(found.start)} with the "
-        f"start: {told(found.change)} {SPREAD}"
+        f"{runs(result)}: off by {factor(result.joined)} joined, {factor(result.start)} with the "
+        f"start: {describe_change(result.change)} {SPREAD}"
     )
 
 
 def of_five_seeds(own_runs: int) -> str:
     """Return what seeds 0 to 4 found, each with a training of its own, as means and ranges."""
     every = orjson.loads(FIVE_SEEDS.read_bytes())["newcomers"]
-    found = [each for each in every if each["own_runs"] == own_runs]
-    joined, start = ([each[name] for each in found] for name in ("joined", "start"))
+    matching = [each for each in every if each["own_runs"] == own_runs]
+    joined, start = ([each[name] for each in matching] for name in ("joined", "start"))
     changes = [100 * (math.log(j) / math.log(s) - 1) for j, s in zip(joined, start, strict=True)]
     return (
         f"mean and range of seeds 0 to 4: {_range('x{:.2f}', joined)} joined, "
@@ -371,30 +373,30 @@ def noticed(year: YearResult) -> str:
     alarms = "" if not year.false_alarms else f"; {year.false_alarms} false alarms before"
     if year.noticed is None:
         return f"{came}: not noticed{alarms}"
-    seen = year.noticed
+    drifts = year.noticed
     began = (
         "no window was left to learn it apart"
-        if seen.epoch_window is None
-        else f"from window {seen.epoch_window + 1} on (a new epoch) it is learnt apart"
+        if drifts.epoch_window is None
+        else f"from window {drifts.epoch_window + 1} on (a new epoch) it is learnt apart"
     )
     return (
-        f"{came}, unannounced: the noisy reports of window {seen.window + 1} gave it away, as jobs "
-        f"on {' and '.join(seen.platforms)} took {factor(seen.factor)} the time expected at "
-        f"{seen.organizations} of {year.organizations} members; {began}{alarms}"
+        f"{came}, unannounced: the noisy reports of window {drifts.window + 1} gave it away, as "
+        f"jobs on {' and '.join(drifts.platforms)} took {factor(drifts.factor)} the time expected "
+        f"at {drifts.organizations} of {year.organizations} members; {began}{alarms}"
     )
 
 
-def machine(found: MachineResult) -> str:
+def machine(result: MachineResult) -> str:
     """Return the change of the answers on one machine, in words."""
     return (
-        f"{found.name}: off by {factor(found.before)} before the cap, {factor(found.after)} at "
-        f"the end: {told(found.change)}"
+        f"{result.name}: off by {factor(result.before)} before the cap, {factor(result.after)} at "
+        f"the end: {describe_change(result.change)}"
     )
 
 
-def left(found: Iterable[OrganizationResult]) -> str:
+def left(results: Iterable[OrganizationResult]) -> str:
     """Return the releases of all organizations that ran as programs, in words."""
-    every = tuple(found)
+    every = tuple(results)
     spent = max((each.epsilon_spent for each in every), default=0.0)
     units = " or ".join(sorted({each.unit for each in every}))
     return (
@@ -417,10 +419,10 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     """Print what was found."""
     year = summary.year
     console.print(
-        f"[bold](a) a newcomer: {year.family} jobs on {year.platform}, which its start never saw; "
-        "off by a factor of[/]"
+        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, which its start "
+        "never saw; off by a factor of[/]"
     )
-    console.print(_newcomer_table(year))
+    console.print(_new_participant_table(year))
     console.print(Text(f"intervals are {SPREAD}"))
     for each in year.newcomer:
         console.print(Text(f"{runs(each)}, {of_five_seeds(each.own_runs)}"))
@@ -430,7 +432,7 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     console.print(_left_table(summary.organizations))
 
 
-def _newcomer_table(year: YearResult) -> Table:
+def _new_participant_table(year: YearResult) -> Table:
     table = _table("own runs", "alone", "start", "joined", "shipped", "joined against the start")
     for each in year.newcomer:
         errors = map(factor, (each.alone, each.start, each.joined, each.shipped))
@@ -445,9 +447,9 @@ def _machines_table(year: YearResult) -> Table:
     return table
 
 
-def _left_table(found: tuple[OrganizationResult, ...]) -> Table:
+def _left_table(results: tuple[OrganizationResult, ...]) -> Table:
     table = _table("organization", "releases", "bytes", "epsilon")
-    for each in found:
+    for each in results:
         spent = f"{each.epsilon_spent:.3f} of {each.epsilon_budget:g} for a {each.unit}"
         who = f"{each.name} ({each.size_class})"
         table.add_row(who, str(each.releases), amount(each.bytes_out), spent)
@@ -465,4 +467,4 @@ def _table(*columns: str) -> Table:
 
 def _verdict(change: Change) -> Text:
     style = "" if not change.is_told else "green" if change.is_better else "red"
-    return Text(told(change), style=style)
+    return Text(describe_change(change), style=style)

@@ -3,8 +3,8 @@
 Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
 what else the demo does. It prints a line of JSON after each step, and what was found in the last.
 
-Gate, ledgers, desks and verdicts are the product's (`federated_year`). Nobody announces the cap.
-What a newcomer predicts with is what a member fetched, by the client's own code.
+Gate, ledgers, controllers and verdicts are the product's (`federated_year`). Nobody announces the
+cap. What a new participant predicts with is what a member fetched, by the client's own code.
 """
 
 import math
@@ -89,8 +89,8 @@ def main() -> None:
     def say(step: str) -> None:
         print(orjson.dumps({STEP: step}).decode(), flush=True)
 
-    found = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, say=say)
-    print(orjson.dumps({FOUND: asdict(found)}).decode(), flush=True)
+    result = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, say=say)
+    print(orjson.dumps({FOUND: asdict(result)}).decode(), flush=True)
 
 
 def steps_of(size: YearSize) -> int:
@@ -102,8 +102,8 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     """The year and what came of it; the start that is trained for it is kept in `directory`."""
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
-    say("workloads are dealt")
-    start = _trained(cast.known, epochs=size.epochs, seed=seed)
+    say("workloads are partitioned")
+    start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, start, model_version=PRETRAINED_VERSION)
     say("the start is trained")
@@ -111,7 +111,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
     world = FederationFixture(start, plans, anchors_of(plans), planned, cast.organizations)
-    like = measured_of(labelled_in(cast.like_newcomer, 0))
+    like = measured_of(labelled_in(cast.similar_to_new, 0))
     way, windows, before = (
         TrainingMode(own_history=True, rehearses=True),
         list[WindowErrors](),
@@ -129,9 +129,9 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             windows.append(WindowErrors(*map(factor_of, errors)))
             say(f"window {window + 1} of {size.windows}")
         fetched = FetchedModels(federation.members[0].home.models)
-        newcomer = [
-            newcomer_with(runs, cast.like_newcomer, fetched, shipped=shipped)
-            for runs in ((), cast.newcomer)
+        results = [
+            new_participant_with(runs, cast.similar_to_new, fetched, shipped=shipped)
+            for runs in ((), cast.new_participant)
         ]
         return YearResult(
             organizations=size.organizations,
@@ -141,7 +141,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             family=NEW_FAMILY.replace("_", " "),
             windows=tuple(windows),
             cap_window=size.cap_window,
-            newcomer=tuple(newcomer),
+            newcomer=tuple(results),
             machines=(
                 _machine(OLD_MACHINE, cast.old_machine, before, model),
                 _machine(NEW_MACHINE, cast.new_machine, before, model),
@@ -151,22 +151,22 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
         )
 
 
-def newcomer_with(
+def new_participant_with(
     runs: Sequence[Execution],
-    asked: Sequence[Execution],
+    queries: Sequence[Execution],
     fetched: FetchedModels,
     *,
     shipped: PredictLog,
 ) -> NewParticipantResult:
-    """Return the errors of a newcomer with these runs.
+    """Return the errors of a new participant with these runs.
 
     Args:
         runs: its own.
-        asked: of other workloads.
+        queries: of other workloads.
         fetched: what joining gave; the public start in use is the one without it.
-        shipped: the start that ships.
+        shipped: the pretrained model.
     """
-    own, questions = History.from_executions(runs), History.from_executions(asked)
+    own, questions = History.from_executions(runs), History.from_executions(queries)
 
     def errors(mix: PersonalizedEnsemble) -> Floats:
         return np.abs(mix.predict_log(questions.queries) - questions.log_seconds)
@@ -189,23 +189,29 @@ def newcomer_with(
     )
 
 
-def errors_of(model: GGFN, asked: MeasuredTimes) -> Floats:
+def errors_of(model: GGFN, queries: MeasuredTimes) -> Floats:
     """Absolute log errors of a model as it is, [workloads]."""
-    return np.abs(predict(model, asked.graphs) - asked.log_seconds)
+    return np.abs(predict(model, queries.graphs) - queries.log_seconds)
 
 
 def noticed_in(
-    seen: Sequence[DetectedDrift], known: Sequence[DriftRegime], period: Period, *, cap_window: int
+    drifts: Sequence[DetectedDrift],
+    regimes: Sequence[DriftRegime],
+    period: Period,
+    *,
+    cap_window: int,
 ) -> DriftAlarm | None:
     """The first shared drift that reports since the cap showed, with what was seen with it."""
     shared = [
-        each.drift for each in seen if each.drift.shared and each.drift.detected_in >= cap_window
+        each.drift for each in drifts if each.drift.shared and each.drift.detected_in >= cap_window
     ]
     if not shared:
         return None
     window = min(each.detected_in for each in shared)
     together = [each for each in shared if each.detected_in == window]
-    begun = (period.window_at(e.begins_at) for e in known if e.cause is RegimeTrigger.SHARED_DRIFT)
+    begun = (
+        period.window_at(e.begins_at) for e in regimes if e.cause is RegimeTrigger.SHARED_DRIFT
+    )
     organizations = {name for each in together for name in each.organizations}
     return DriftAlarm(
         window=window,
@@ -216,16 +222,16 @@ def noticed_in(
     )
 
 
-def _trained(known: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
+def _trained(training: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
     """Trained as the starts that ship: it hears nothing of what its measurements did not vary."""
     model = GGFN(seed=seed)
-    heard = zero_constant_inputs(model, known.graphs)
-    fit(model, heard, known.log_seconds, epochs=epochs, seed=seed)
+    heard = zero_constant_inputs(model, training.graphs)
+    fit(model, heard, training.log_seconds, epochs=epochs, seed=seed)
     return model
 
 
-def _machine(name: str, asked: MeasuredTimes, before: GGFN, after: GGFN) -> MachineResult:
-    then, now = errors_of(before, asked), errors_of(after, asked)
+def _machine(name: str, queries: MeasuredTimes, before: GGFN, after: GGFN) -> MachineResult:
+    then, now = errors_of(before, queries), errors_of(after, queries)
     return MachineResult(name, factor_of(then), factor_of(now), Change.between(then, now))
 
 
@@ -233,12 +239,12 @@ def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
     """Return what its database says of drift, rehearsal and verdicts."""
     period = federation.config.calendar.period
     with federation.database.transaction() as session:
-        seen = stored_drifts(session, period)
+        drifts = stored_drifts(session, period)
         versions, verdicts = registry.versions(session), registry.decisions(session)
         return {
-            "noticed": noticed_in(seen, regimes(session), period, cap_window=size.cap_window),
+            "noticed": noticed_in(drifts, regimes(session), period, cap_window=size.cap_window),
             "false_alarms": sum(
-                each.drift.shared and each.drift.detected_in < size.cap_window for each in seen
+                each.drift.shared and each.drift.detected_in < size.cap_window for each in drifts
             ),
             "rehearsed": len(buffer.rows(session)),
             "promoted": sum(each.promoted for each in versions[1:]),

@@ -63,8 +63,8 @@ ENTRIES: tuple[Entry, ...] = (
 class UnknownExperimentError(InvalidInputError):
     """No experiment or benchmark has that name."""
 
-    def __init__(self, kind: ExperimentKind, name: str, known: tuple[str, ...]) -> None:
-        listed = ", ".join(known) or "none yet"
+    def __init__(self, kind: ExperimentKind, name: str, names: tuple[str, ...]) -> None:
+        listed = ", ".join(names) or "none yet"
         super().__init__(f"no {kind} {name!r}; known are: {listed}")
         self.name = name
 
@@ -75,11 +75,11 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
     Raises:
         UnknownExperimentError: there is none; the message lists the known ones.
     """
-    known = [each for each in (ENTRIES if entries is None else entries) if each.kind is kind]
-    for each in known:
+    candidates = [each for each in (ENTRIES if entries is None else entries) if each.kind is kind]
+    for each in candidates:
         if each.name == name:
             return each
-    raise UnknownExperimentError(kind, name, tuple(each.name for each in known))
+    raise UnknownExperimentError(kind, name, tuple(each.name for each in candidates))
 
 
 def named(name: str) -> Entry:

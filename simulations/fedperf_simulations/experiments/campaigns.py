@@ -22,7 +22,7 @@ difference between one run and the next on a shared machine. So bare and profile
 job show nothing. Therefore:
 
 - `added_seconds`: wall seconds that starting, watching and noticing the end add to a job that only
-  waits, bare and as a trial in turns. A waiting job takes the same time on a slow machine.
+  waits, bare and as a trial, interleaved. A waiting job takes the same time on a slow machine.
 - `slowdown`: the share by which a computing job gets slower while it is watched. One job counts
   what it gets done; in every other window its process tree is sampled as that of a trial. Windows
   change so quickly that the machine's own changes of speed hit both kinds alike.
@@ -93,9 +93,9 @@ def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioPa
     """
     configurations = medians(of_job(data, job))
     count = len(configurations.seconds)
-    asked = np.zeros(count, np.bool_)
-    asked[rng.permutation(count)[: round(HELD_OUT * count)]] = True
-    return ScenarioParts(configurations.where(~asked), configurations.where(asked))
+    is_query = np.zeros(count, np.bool_)
+    is_query[rng.permutation(count)[: round(HELD_OUT * count)]] = True
+    return ScenarioParts(configurations.where(~is_query), configurations.where(is_query))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,24 +133,26 @@ class ReplayedCampaign:
         return cls(tuple(measured), stopped_at, max((*steps[1:], *more), default=0.0))
 
 
-def judged(parts: ScenarioParts, campaign: ReplayedCampaign, numbers: Collection[int]) -> Row:
+def campaign_errors(
+    parts: ScenarioParts, campaign: ReplayedCampaign, numbers: Collection[int]
+) -> Row:
     """Errors and costs of a campaign, by name and number of configurations.
 
     MAPE is in percent; a cost is the sum of seconds x machines of what was measured.
     """
-    layout = TableLayout.of(parts.known.table, scale=NODES, size=SIZE)
-    machines = np.array(parts.known.table[NODES], dtype=np.float64)
+    layout = TableLayout.of(parts.training.table, scale=NODES, size=SIZE)
+    machines = np.array(parts.training.table[NODES], dtype=np.float64)
     row: dict[str, float | None] = {
         "stopped at": campaign.stopped_at,
         "slowest step": round(campaign.slowest_step, 3),
     }
-    asked = {f" {each}": each for each in numbers if each <= len(campaign.rows)}
+    counts = {f" {each}": each for each in numbers if each <= len(campaign.rows)}
     if campaign.stopped_at is not None:
-        asked |= {WHERE_STOPPED: campaign.stopped_at}
-    for name, count in asked.items():
+        counts |= {WHERE_STOPPED: campaign.stopped_at}
+    for name, count in counts.items():
         rows = np.array(campaign.rows[:count], np.int64)
         row[f"mape{name}"] = _error(parts, layout, rows)
-        row[f"cost{name}"] = float(parts.known.seconds[rows] @ machines[rows])
+        row[f"cost{name}"] = float(parts.training.seconds[rows] @ machines[rows])
     return row
 
 
@@ -183,17 +185,17 @@ def _measured(
 
 def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -> float:
     """MAPE in percent on what is asked about, learnt from those rows of the grid."""
-    samples, asked = (layout.samples(each.table) for each in (parts.known, parts.asked))
+    samples, queries = (layout.samples(each.table) for each in (parts.training, parts.held_out))
     along = (layout.scale_feature, layout.size_feature)
     places, questions = (
         ScaleAndSize(*(each.features[:, place] for place in along))
-        for each in (samples.take(rows), asked)
+        for each in (samples.take(rows), queries)
     )
-    log_seconds = np.log(parts.known.seconds[rows])
-    known = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
+    log_seconds = np.log(parts.training.seconds[rows])
+    training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: what is asked about was drawn like the grid.
-    mixture = mixed_for(QueryRegime.SEEN, questions, known, table_learners(layout))
-    return 100 * float(np.mean(np.abs(np.exp(mixture(asked)) / parts.asked.seconds - 1)))
+    mixture = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
+    return 100 * float(np.mean(np.abs(np.exp(mixture(queries)) / parts.held_out.seconds - 1)))
 
 
 def stays_below(limit: float, errors: Mapping[int, float]) -> int | None:
@@ -374,17 +376,17 @@ class Campaigns:
         for task, cell in zip(tasks, each_cell, strict=True):
             cells.setdefault(task.job, {}).setdefault(task.strategy, []).append(cell)
         rows: list[Row] = []
-        for job, found in cells.items():
-            for strategy, each in found.items():
+        for job, by_strategy in cells.items():
+            for strategy, each in by_strategy.items():
                 rows += _rows(job, strategy, each)
-        for job, found in cells.items():
-            rows += _figures(job, found)
+        for job, by_strategy in cells.items():
+            rows += _figures(job, by_strategy)
         rows += _overheads(settings)
         plots = [_chart(settings.out, job, cells[job]) for job in MOST_CONFIGURATIONS]
         cases = [
             {"job": job, "strategy": strategy.value, "seed": seed, **cell}
-            for job, found in cells.items()
-            for strategy, each in found.items()
+            for job, by_strategy in cells.items()
+            for strategy, each in by_strategy.items()
             for seed, cell in enumerate(each)
         ]
         return ExperimentOutcome(rows, _targets(rows), used, plots, cases, NOTES)
@@ -422,9 +424,9 @@ def _ran(settings: Settings, task: CampaignTask) -> Row:
     most, numbers = (QUICK_MOST, QUICK_NUMBERS) if settings.quick else (MOST, task.numbers)
     target = TARGET if task.strategy is Strategy.ACTIVE else None
     campaign = ReplayedCampaign.over(
-        parts.known, task.strategy, target=target, most=most, seed=task.seed
+        parts.training, task.strategy, target=target, most=most, seed=task.seed
     )
-    return judged(parts, campaign, numbers)
+    return campaign_errors(parts, campaign, numbers)
 
 
 def _rows(job: str, strategy: Strategy, cells: Sequence[Row]) -> Iterator[Row]:
@@ -443,7 +445,7 @@ def _rows(job: str, strategy: Strategy, cells: Sequence[Row]) -> Iterator[Row]:
 
 def _figures(job: str, cells: Mapping[Strategy, Sequence[Row]]) -> Iterator[Row]:
     """Yield what a job's rows come to."""
-    enough = {each: _enough(job, each, found) for each, found in cells.items()}
+    enough = {each: _enough(job, each, job_cases) for each, job_cases in cells.items()}
     yield from enough.values()
     active, random = enough[Strategy.ACTIVE], enough[Strategy.RANDOM]
     ratios = {

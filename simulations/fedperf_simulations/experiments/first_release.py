@@ -1,10 +1,10 @@
 """Experiment: a small member spends its year's budget on its history at once, or at the year's end.
 
 Members of 200 declared workloads at epsilon 1 live a year of the default calendar in memory
-(`federation.memory_federation`): ledgers, gate, desks and questions are the product's. Under the
-planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
-joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in
-the last window. All members of a year have the same kind of schedule.
+(`federation.memory_federation`): ledgers, gate, controllers and questions are the product's. Under
+the planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
+joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in the
+last window. All members of a year have the same kind of schedule.
 
 A workload lies in one cell. Its mean log residual is the sum of its cell's, its organization's
 deviation and its own scatter, all drawn from the public prior. The history holds 200 workloads.
@@ -130,10 +130,10 @@ class LivingCompute:
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
         since = -math.inf if task.since is None else _place(self.calendar, task.since)
-        found = self.lived.between(since, _place(self.calendar, task.until))
+        places = self.lived.between(since, _place(self.calendar, task.until))
         residuals = [
             WorkloadResiduals(self.lived.cells[[place]], self.lived.levels[[place]])
-            for place in found.tolist()
+            for place in places.tolist()
         ]
         return cast("T", task.sum_of(residuals))
 
@@ -147,8 +147,8 @@ class FirstRelease:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return one row per condition, of the cases of its cell."""
         tasks = [partial(_kept, settings, each) for each in CONDITIONS]
-        found = computed(_called, tasks, "years", jobs=settings.jobs)
-        cases = dict(zip(CONDITIONS, found, strict=True))
+        results = computed(_called, tasks, "years", jobs=settings.jobs)
+        cases = dict(zip(CONDITIONS, results, strict=True))
         return ExperimentOutcome(
             [_row(each, rows) for each, rows in cases.items()],
             _targets(cases),
@@ -185,7 +185,7 @@ def draw_members(
     """Organizations of one world; the same history, whatever is replaced."""
     truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
     places = rng.choice(CELLS, POLICY.occupied_cells, replace=False)
-    found = []
+    drawn_members = []
     for _ in range(members):
         own = truth + DEFAULT_KERNEL.organization_sd * rng.standard_normal(CELLS)
         cells = rng.choice(places, 2 * WORKLOADS)
@@ -194,7 +194,7 @@ def draw_members(
         goes_on = np.arange(WORKLOADS) >= replaced * WORKLOADS
         ends = np.where(goes_on, math.inf, moments)
         begins = np.where(goes_on, math.inf, moments)
-        found.append(
+        drawn_members.append(
             LivingWorkloads(
                 cells,
                 levels,
@@ -202,7 +202,7 @@ def draw_members(
                 np.concatenate([ends, np.full(WORKLOADS, math.inf)]),
             )
         )
-    return tuple(found)
+    return tuple(drawn_members)
 
 
 def year(condition: YearCondition, seed: Sequence[int]) -> Row:
@@ -213,7 +213,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
         schedule = in_the_last_window(schedule)
     rng = np.random.default_rng([*seed, 1])
     group = draw_members(condition.members, condition.replaced, rng)
-    newcomers = [
+    new_participants = [
         NewMember(
             f"organization-{number}",
             planned.budget,
@@ -226,7 +226,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
     ]
     with directory_in_memory() as place:
         config = ServerConfig(place / "coordinator", HOST, schedule.calendar)
-        with memory_federation(config, _task(), newcomers) as federation:
+        with memory_federation(config, _task(), new_participants) as federation:
             errors = [*_errors(federation, group[0])]
             end = schedule.calendar.period.end
             spent = max(each.ledger.spent(end) for each in federation.members)
@@ -245,7 +245,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
 
 def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
     """At the start of every week of the period, and at its end."""
-    table, found = federation.config.calendar, []
+    table, errors = federation.config.calendar, []
     moment = table.period.start
     while moment <= table.period.end:
         federation.live(moment)
@@ -254,9 +254,9 @@ def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
         mean = np.zeros(CELLS) if correction is None else correction.mean
         now = _place(table, moment)
         running = lived.between(now, now + WEEK / (table.period.end - table.period.start))
-        found.append(float(np.mean(np.abs(lived.levels - mean[lived.cells])[running])))
+        errors.append(float(np.mean(np.abs(lived.levels - mean[lived.cells])[running])))
         moment += WEEK
-    return found
+    return errors
 
 
 def _place(table: ReleaseCalendar, moment: datetime) -> float:
@@ -291,9 +291,9 @@ def _values(cases: Sequence[Row], name: str) -> Floats:
 def _row(condition: YearCondition, cases: Sequence[Row]) -> Row:
     errors: dict[str, Value] = {}
     for name in (AT_START, AVERAGED, AT_END):
-        found = PairedComparison.points(_values(cases, name))
-        low, high = found.median_interval or (None, None)
-        errors |= {f"{name}, median": found.median, f"{name}, low": low, f"{name}, high": high}
+        comparison = PairedComparison.points(_values(cases, name))
+        low, high = comparison.median_interval or (None, None)
+        errors |= {f"{name}, median": comparison.median, f"{name}, low": low, f"{name}, high": high}
     return {
         "members": condition.members,
         "replaced": condition.replaced,
@@ -306,7 +306,7 @@ def _row(condition: YearCondition, cases: Sequence[Row]) -> Row:
 
 def _targets(cases: Mapping[YearCondition, Sequence[Row]]) -> list[Target]:
     """Return what was promised, of the median over draws."""
-    found = []
+    targets = []
     for members in MEMBERS:
         for replaced in REPLACED:
             ours, theirs = (
@@ -316,8 +316,8 @@ def _targets(cases: Mapping[YearCondition, Sequence[Row]]) -> list[Target]:
             for name, limit in ((AVERAGED, 0.0), (AT_END, NOT_ABOVE_AT_END)):
                 change = PairedComparison.percent(_values(ours, name), _values(theirs, name))
                 what = f"{who}: {name} against reports in the last window, median %"
-                found.append(Target(what, limit, change.median, paired=change))
-    return found
+                targets.append(Target(what, limit, change.median, paired=change))
+    return targets
 
 
 EXPERIMENT = FirstRelease()

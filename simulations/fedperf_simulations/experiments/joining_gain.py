@@ -1,10 +1,10 @@
 """Experiment: an organization's gain by joining, over the number of its own executions.
 
-Newcomers come from three kinds of data. C3O slices (18) each ask what the others of their job have
-run; the list of configurations is public. TOKIO platforms (6) have wall time and bandwidth. The
-organizations of the project's own measured set (3) have plans and private configurations. The gain
-is what the product's mechanisms give at that epsilon: three staged reports, or private steps of the
-shared model at its tangent. Predictions at home are the client's.
+New participants come from three kinds of data. C3O slices (18) each ask what the others of their
+job have run; the list of configurations is public. TOKIO platforms (6) have wall time and
+bandwidth. The organizations of the project's own measured set (3) have plans and private
+configurations. The gain is what the product's mechanisms give at that epsilon: three staged
+reports, or private steps of the shared model at its tangent. Predictions at home are the client's.
 
 Epsilon is for all releases of an organization together at delta 1e-5. On C3O and TOKIO it is for
 replacing one label, as the published figures are; in the measured set for adding or removing one
@@ -12,18 +12,18 @@ workload, as fedperf promises. A configuration stands for a workload on C3O. On 
 which is not what fedperf promises; the rows named "workload level" send one number per point
 instead.
 
-Each seed draws the newcomer's own executions, the noise and the folds; in the measured set noise is
-drawn once. A case is a newcomer, a seed and an n; a row is a mean over newcomers of means over
-seeds. Changes are paired by newcomer, in percent (`harness.paired`), against two predictors. One is
-the strongest local-only predictor, chosen in hindsight at each n among the client's and the plain
-ones of `baselines.home_models`. The other is the ensemble of own executions and the pretrained
-model. Beside mean percentages, which a few answers far too long can make, stands the MAE of the
-log.
+Each seed draws the new participant's own executions, the noise and the folds; in the measured set
+noise is drawn once. A case is a new participant, a seed and an n. A row is a mean over new
+participants of means over seeds. Changes are paired by new participant, in percent
+(`harness.paired`), against two predictors. One is the strongest local-only predictor, chosen in
+hindsight at each n among the client's and the plain ones of `baselines.home_models`. The other is
+the ensemble of own executions and the pretrained model. Mean percentages can be dominated by a few
+predictions that are far too long, so the MAE of the log is given as well.
 
-All kinds of data are judged alike. A newcomer draws n of its own executions, and every predictor
-that an organization could use predicts the rest, or some that were held out: from own executions
-alone, with the pretrained model, and with the results of joining. Predictors and their weights are
-the client's. Two plain ones are compared with those from own executions alone
+All kinds of data are evaluated alike. A new participant draws n of its own executions. Every
+predictor that an organization could use predicts the rest, or some held-out ones: from own
+executions alone, with the pretrained model, and with the results of joining. Predictors and their
+weights are the client's. Two plain ones are compared with those from own executions alone
 (`baselines.home_models`).
 """
 
@@ -129,16 +129,16 @@ class PredictorErrors:
     @classmethod
     def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
         """Return the errors from natural logs, [asked]."""
-        given, truth = np.exp(answers), np.exp(measured)
+        predicted, truth = np.exp(answers), np.exp(measured)
         log_mae = float(np.abs(answers - measured).mean())
-        return cls(100 * mape(given, truth), median_q_error(given, truth), log_mae)
+        return cls(100 * mape(predicted, truth), median_q_error(predicted, truth), log_mae)
 
 
 Predictors = Mapping[str, PredictorErrors]
 
 
 def as_is(joined: str) -> str:
-    """Return name of the shared belief or model without own executions."""
+    """Return name of the shared posterior or model without own executions."""
     return f"{joined}, as is"
 
 
@@ -149,108 +149,110 @@ def personalized(joined: str) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableRows:
-    """A newcomer's own executions as rows of a table.
+    """A new participant's own executions as rows of a table.
 
     Attributes:
         features: what predictors read, [rows, columns].
         measured: natural log of what is asked about, [rows].
-        points: public point of each row in every belief, [rows].
+        points: public point of each row in every posterior, [rows].
     """
 
     features: Floats
     measured: Floats
     points: Positions
 
-    def samples(self, rows: Positions, belief: GaussianPosterior) -> EncodedQueries:
-        """Samples of those rows, with the mean of `belief` as the start model."""
+    def samples(self, rows: Positions, posterior: GaussianPosterior) -> EncodedQueries:
+        """Samples of those rows, with the mean of `posterior` as the start model."""
         points = self.points[rows]
-        return EncodedQueries(self.features[rows], points, {REFERENCE: belief.mean[points]})
+        return EncodedQueries(self.features[rows], points, {REFERENCE: posterior.mean[points]})
 
 
 def judge_tables(
     rows: TableRows,
     own: Positions,
-    asked: Positions,
-    beliefs: Mapping[str, GaussianPosterior],
+    queries: Positions,
+    posteriors: Mapping[str, GaussianPosterior],
     *,
     start: GaussianPosterior,
     seed: int,
 ) -> Predictors:
-    """Return every predictor's errors on `asked`, knowing `own` executions.
+    """Return every predictor's errors on `queries`, knowing `own` executions.
 
     Args:
-        rows: the newcomer's.
+        rows: the new participant's.
         own: rows that it ran, any number.
-        asked: rows that it asks about.
-        beliefs: what joining gave, by name.
+        queries: rows that it asks about.
+        posteriors: what joining gave, by name.
         start: the public start.
         seed: of folds.
     """
 
-    def answers(learners: Sequence[Learner], belief: GaussianPosterior) -> PredictorErrors:
-        known = TrainingSet(
-            rows.samples(own, belief),
+    def answers(learners: Sequence[Learner], posterior: GaussianPosterior) -> PredictorErrors:
+        training = TrainingSet(
+            rows.samples(own, posterior),
             rows.measured[own],
             _nowhere(len(own)),
             np.arange(len(own)),
         )
-        mixture = mixed_for(QueryRegime.SEEN, _nowhere(len(asked)), known, learners, seed=seed)
-        return PredictorErrors.of(mixture(rows.samples(asked, belief)), rows.measured[asked])
+        mixture = mixed_for(QueryRegime.SEEN, _nowhere(len(queries)), training, learners, seed=seed)
+        return PredictorErrors.of(mixture(rows.samples(queries, posterior)), rows.measured[queries])
 
-    def uncorrected(belief: GaussianPosterior) -> PredictorErrors:
-        return PredictorErrors.of(belief.mean[rows.points[asked]], rows.measured[asked])
+    def uncorrected(posterior: GaussianPosterior) -> PredictorErrors:
+        return PredictorErrors.of(posterior.mean[rows.points[queries]], rows.measured[queries])
 
-    found = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
-        found[LOCAL] = answers(local_table_learners(), start)
-        found[LOCAL_PROCESS] = answers([LocalProcess()], start)
-        found |= _home_models(rows.features, rows.measured, own, asked)
-    found[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
-    for name, belief in beliefs.items():
-        found[as_is(name)] = uncorrected(belief)
-        found[personalized(name)] = answers(joined_table_learners(belief.covariance), belief)
-    return found
+        by_predictor[LOCAL] = answers(local_table_learners(), start)
+        by_predictor[LOCAL_PROCESS] = answers([LocalProcess()], start)
+        by_predictor |= _home_models(rows.features, rows.measured, own, queries)
+    by_predictor[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
+    for name, posterior in posteriors.items():
+        by_predictor[as_is(name)] = uncorrected(posterior)
+        by_predictor[personalized(name)] = answers(
+            joined_table_learners(posterior.covariance), posterior
+        )
+    return by_predictor
 
 
 def judge_plans(
     own: History,
-    asked: History,
+    queries: History,
     models: Mapping[str, PredictLog],
     *,
     start: PredictLog,
     seed: int,
 ) -> Predictors:
-    """As `judge_tables`, for plans; the joined models start from `start`."""
+    """Evaluate plans as `judge_tables` does. The joined models start from `start`."""
 
     def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
         mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
-        return PredictorErrors.of(mix.predict_log(asked.queries), asked.log_seconds)
+        return PredictorErrors.of(mix.predict_log(queries.queries), queries.log_seconds)
 
     def uncorrected(model: PredictLog) -> PredictorErrors:
-        return PredictorErrors.of(model(asked.queries), asked.log_seconds)
+        return PredictorErrors.of(model(queries.queries), queries.log_seconds)
 
-    found = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
     if len(own):
-        found[LOCAL] = answers(local_learners(), {})
-        both = [*own.queries, *asked.queries]
+        by_predictor[LOCAL] = answers(local_learners(), {})
+        both = [*own.queries, *queries.queries]
         vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
-        measured = np.concatenate([own.log_seconds, asked.log_seconds])
-        found |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
-    found[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
+        measured = np.concatenate([own.log_seconds, queries.log_seconds])
+        by_predictor |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
+    by_predictor[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
     for name, model in models.items():
         starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
-        found[as_is(name)] = uncorrected(model)
-        found[personalized(name)] = answers(joined_learners(is_newer=True), starts)
-    return found
+        by_predictor[as_is(name)] = uncorrected(model)
+        by_predictor[personalized(name)] = answers(joined_learners(is_newer=True), starts)
+    return by_predictor
 
 
 def _home_models(
-    features: Floats, measured: Floats, own: Positions, asked: Positions
+    features: Floats, measured: Floats, own: Positions, queries: Positions
 ) -> Predictors:
     """Return what anybody would try, on rows of `features` and logs of what was measured."""
     return {
         name: PredictorErrors.of(
-            learn(features[own], measured[own], features[asked]), measured[asked]
+            learn(features[own], measured[own], features[queries]), measured[queries]
         )
         for name, learn in HOME_MODELS.items()
     }
@@ -273,7 +275,7 @@ class GainTable:
     """Errors of one data set.
 
     Attributes:
-        mape: by predictor and n, one value per newcomer that has so many executions.
+        mape: by predictor and n, one value per new participant that has so many executions.
         q50: the same.
         log_mae: the same.
     """
@@ -284,8 +286,8 @@ class GainTable:
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "GainTable":
-        """Means over seeds; newcomers without enough executions lack some n."""
-        return cls(*(_by_newcomer(cases, each) for each in (MAPE, Q50, LOG_MAE)))
+        """Means over seeds; new participants without enough executions lack some n."""
+        return cls(*(_by_new_participant(cases, each) for each in (MAPE, Q50, LOG_MAE)))
 
     @property
     def sizes(self) -> list[int]:
@@ -302,15 +304,15 @@ class GainTable:
 
     def strongest(self, own: int) -> str | None:
         """Return the local-only predictor with the least mean error at that n; None at 0."""
-        known = [name for name in LOCALS if (name, own) in self.mape]
-        return min(known, key=lambda name: float(self.mape[name, own].mean()), default=None)
+        names = [name for name in LOCALS if (name, own) in self.mape]
+        return min(names, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
     def change(self, name: str, rival: str, own: int) -> PairedComparison:
         """Return the change from `rival` to `name`; both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """As `change`, of the log's error."""
+        """Return the `change` of the log error."""
         return PairedComparison.percent(self.log_mae[name, own], self.log_mae[rival, own])
 
     def rows(self, data: str) -> Iterator[Row]:
@@ -339,7 +341,7 @@ class GainTable:
 
 
 def _columns(title: str, change: PairedComparison | None) -> Row:
-    """Percent: of the mean with its 95 % interval, the median of newcomers, who is better."""
+    """Percent: the mean with its 95 % interval, the median participant, the share that gains."""
     low, high = (change and change.interval) or (None, None)
     return {
         f"{title}, %": change.mean if change else None,
@@ -350,30 +352,30 @@ def _columns(title: str, change: PairedComparison | None) -> Row:
     }
 
 
-def _by_newcomer(cases: Sequence[Row], metric: str) -> dict[tuple[str, int], Floats]:
-    """Means over seeds by predictor and n, [newcomers]."""
-    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+def _by_new_participant(cases: Sequence[Row], metric: str) -> dict[tuple[str, int], Floats]:
+    """Means over seeds by predictor and n, [new participants]."""
+    grouped: dict[tuple[str, int], dict[int, list[float]]] = {}
     for case in cases:
-        own, newcomer, error = case["n"], case["newcomer"], case[metric]
-        if not (isinstance(own, int) and isinstance(newcomer, int) and isinstance(error, float)):
+        own, participant, error = case["n"], case["newcomer"], case[metric]
+        if not (isinstance(own, int) and isinstance(participant, int) and isinstance(error, float)):
             raise TypeError(f"a case has n, newcomer and {metric}, not {case}")
         key = str(case["predictor"]), own
-        found.setdefault(key, {}).setdefault(newcomer, []).append(error)
+        grouped.setdefault(key, {}).setdefault(participant, []).append(error)
     return {
-        key: np.array([np.mean(errors) for errors in of_newcomers.values()])
-        for key, of_newcomers in found.items()
+        key: np.array([np.mean(errors) for errors in by_participant.values()])
+        for key, by_participant in grouped.items()
     }
 
 
 def plotted(out: Path, data: str, table: GainTable) -> Path:
     """MAPE over n with standard errors: local-only, with the public start, joined."""
-    wanted = (
+    predictors = (
         *CLIENTS,
         WITH_PUBLIC,
         *(personalized(name) for name in (EPS1, EPS3, NO_NOISE) if name in table.joined),
     )
     lines = []
-    for name in wanted:
+    for name in predictors:
         sizes = [own for own in table.sizes if (name, own) in table.mape]
         if not sizes:
             continue
@@ -397,10 +399,10 @@ def plotted(out: Path, data: str, table: GainTable) -> Path:
 
 SIZES = (0, 3, 5, 10, 30, 100)
 SEEDS = 5
-QUICK_SIZES, QUICK_SEEDS, QUICK_NEWCOMERS = (0, 3), 1, 1
+QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
 LEAST_ASKED = 10
-"""Rows that a newcomer must have left to be asked about."""
+"""Rows that a new participant must have left to be asked about."""
 MOST_ASKED = 500
 
 STEPS = 3
@@ -448,23 +450,25 @@ class JoiningGain:
     claim = "joining pays at epsilon 1 for the first ten executions, and never costs much"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per data set, predictor and n; every newcomer of a data set has a cell."""
+        """Rows per data set, predictor and n; every new participant of a data set has a cell."""
         tasks = [
-            (name, newcomer)
+            (name, participant)
             for name, each in WORLDS.items()
-            for newcomer in range(QUICK_NEWCOMERS if settings.quick else each.newcomers)
+            for participant in range(
+                QUICK_NEW_PARTICIPANTS if settings.quick else each.new_participants
+            )
         ]
-        found: dict[str, list[Row]] = {name: [] for name in WORLDS}
-        cells = computed(partial(_cell, settings), tasks, "newcomers", jobs=settings.jobs)
+        by_world: dict[str, list[Row]] = {name: [] for name in WORLDS}
+        cells = computed(partial(_cell, settings), tasks, "new participants", jobs=settings.jobs)
         for (name, _), cell in zip(tasks, cells, strict=True):
-            found[name] += cell
-        tables = {name: GainTable.of(cases) for name, cases in found.items()}
+            by_world[name] += cell
+        tables = {name: GainTable.of(cases) for name, cases in by_world.items()}
         return ExperimentOutcome(
             [row for name, table in tables.items() for row in table.rows(name)],
             _targets(tables),
             [*self.public_files(settings.data), *measured_files()],
             [plotted(settings.out, name, table) for name, table in tables.items()],
-            [case for cases in found.values() for case in cases],
+            [case for cases in by_world.values() for case in cases],
             NOTES,
         )
 
@@ -474,33 +478,37 @@ class JoiningGain:
 
 
 def _cell(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
-    name, newcomer = task
-    key = f"{name.replace(',', '').replace(' ', '-')}-{newcomer}"
-    return settings.cases(key, lambda: list(_newcomer(settings, name, newcomer)))
+    name, participant = task
+    key = f"{name.replace(',', '').replace(' ', '-')}-{participant}"
+    return settings.cases(key, lambda: list(_new_participant(settings, name, participant)))
 
 
-def _newcomer(settings: Settings, data: str, newcomer: int) -> Iterator[Row]:
+def _new_participant(settings: Settings, data: str, participant: int) -> Iterator[Row]:
     """Yield a row per seed, n and predictor."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
-        for own, predictors in WORLDS[data].judged(settings, newcomer, sizes, seed):
-            about: Row = {"data": data, "newcomer": newcomer, "seed": seed, "n": own}
-            for name, judged in predictors.items():
-                errors = {MAPE: judged.mape, Q50: judged.q50, LOG_MAE: judged.log_mae}
+        for own, predictors in WORLDS[data].evaluate(settings, participant, sizes, seed):
+            about: Row = {"data": data, "newcomer": participant, "seed": seed, "n": own}
+            for name, predictor_errors in predictors.items():
+                errors = {
+                    MAPE: predictor_errors.mape,
+                    Q50: predictor_errors.q50,
+                    LOG_MAE: predictor_errors.log_mae,
+                }
                 yield {**about, "predictor": name, **errors}
 
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantFixture:
-    """One data set with its newcomers.
+    """One data set with its new participants.
 
     Attributes:
-        newcomers: how many there are.
-        judged: for each n, the errors of every predictor, for one newcomer and seed.
+        new_participants: how many there are.
+        evaluate: for each n, the errors of every predictor, for one new participant and seed.
     """
 
-    newcomers: int
-    judged: Callable[[Settings, int, Sequence[int], int], Iterator[tuple[int, Predictors]]]
+    new_participants: int
+    evaluate: Callable[[Settings, int, Sequence[int], int], Iterator[tuple[int, Predictors]]]
 
 
 @cache
@@ -510,35 +518,37 @@ def _slices(data: Path | None) -> tuple[c3o.C3O, JobKernel]:
 
 
 def _judge_c3o(
-    settings: Settings, newcomer: int, sizes: Sequence[int], seed: int
+    settings: Settings, participant: int, sizes: Sequence[int], seed: int
 ) -> Iterator[tuple[int, Predictors]]:
-    job = job_federation(*_slices(settings.data), newcomer, seed=settings.seed)
+    job = job_federation(*_slices(settings.data), participant, seed=settings.seed)
 
     def joined(name: str) -> GaussianPosterior:
         if name == NO_NOISE:
             everything = np.arange(len(job.others))
-            belief = condition(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
+            posterior = condition(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
         else:
             senders = [job.together()] if name in {ONCE1, ONCE3} else job.organizations()
-            belief = public_configurations(
+            posterior = public_configurations(
                 job.start,
                 senders,
                 job.targets,
                 channel=_channel(name),
-                noise=SeededNoise([settings.seed, newcomer, seed]),
+                noise=SeededNoise([settings.seed, participant, seed]),
             )
-        return job.asked(belief)
+        return job.query_posterior(posterior)
 
-    beliefs = {name: joined(name) for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE)}
-    count = len(job.newcomer)
-    rows = TableRows(job.newcomer.features, job.newcomer.log_seconds, np.arange(count))
-    order = np.random.default_rng([settings.seed, newcomer, seed, 1]).permutation(count)
-    start = job.asked(job.start)
+    posteriors = {name: joined(name) for name in (EPS1, EPS3, ONCE1, ONCE3, NO_NOISE)}
+    count = len(job.new_participant)
+    rows = TableRows(
+        job.new_participant.features, job.new_participant.log_seconds, np.arange(count)
+    )
+    order = np.random.default_rng([settings.seed, participant, seed, 1]).permutation(count)
+    start = job.query_posterior(job.start)
     for own in sizes:
         if count - own >= LEAST_ASKED:
             yield (
                 own,
-                judge_tables(rows, order[:own], order[own:], beliefs, start=start, seed=seed),
+                judge_tables(rows, order[:own], order[own:], posteriors, start=start, seed=seed),
             )
 
 
@@ -546,31 +556,33 @@ def _judge_tokio(
     target: str,
     by_run: bool,
     settings: Settings,
-    newcomer: int,
+    participant: int,
     sizes: Sequence[int],
     seed: int,
 ) -> Iterator[tuple[int, Predictors]]:
     runs = _tokio_runs(settings.data)
     platforms = sorted(tokio.PEAKS)
-    asks = platforms[newcomer]
+    asks = platforms[participant]
     start = runs.points.start(target)
     senders = [sender(runs, each, target, by_run=by_run) for each in platforms if each != asks]
     targets = np.flatnonzero(runs.points.platforms == asks)
 
     def joined(name: str) -> GaussianPosterior:
         channel = _channel(name, tokio.RECORD_VARIANCE)
-        noise = SeededNoise([settings.seed, newcomer, seed])
+        noise = SeededNoise([settings.seed, participant, seed])
         return public_configurations(start, senders, targets, channel=channel, noise=noise)
 
     names = (EPS1, EPS3, NO_NOISE)
-    beliefs = {name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names}
+    posteriors = {
+        name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names
+    }
     mine = runs.of(asks)
-    order = np.random.default_rng([settings.seed, newcomer, seed, 2]).permutation(len(mine))
-    asked, drawn = order[:MOST_ASKED], order[MOST_ASKED:]
+    order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
+    queries, training = order[:MOST_ASKED], order[MOST_ASKED:]
     points = runs.point[mine]
     rows = TableRows(runs.points.features()[points], runs.measured(target)[mine], points)
     for own in sizes:
-        yield own, judge_tables(rows, drawn[:own], asked, beliefs, start=start, seed=seed)
+        yield own, judge_tables(rows, training[:own], queries, posteriors, start=start, seed=seed)
 
 
 @cache
@@ -580,42 +592,42 @@ def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
 
 def _known(start: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
     """Conditioned on the mean of every sender's records at each point: nothing private."""
-    belief = start
+    posterior = start
     for each in senders:
         points, place, counts = np.unique(each.positions, return_inverse=True, return_counts=True)
         means = np.bincount(place, each.log_seconds) / counts
         noise = tokio.RECORD_VARIANCE / float(counts.min())
-        belief = condition(belief, points, means, noise)
-    return belief
+        posterior = condition(posterior, points, means, noise)
+    return posterior
 
 
 def _judge_measured(
-    settings: Settings, newcomer: int, sizes: Sequence[int], seed: int
+    settings: Settings, participant: int, sizes: Sequence[int], seed: int
 ) -> Iterator[tuple[int, Predictors]]:
-    part = NEWCOMERS[newcomer]
+    part = NEW_PARTICIPANTS[participant]
     whole = organization(part, _parts()[part], seed=settings.seed)
-    rng = np.random.default_rng([settings.seed, newcomer, seed, 3])
-    known = one_per_workload(each for each in whole.history if each.is_ok)
+    rng = np.random.default_rng([settings.seed, participant, seed, 3])
+    executions = one_per_workload(each for each in whole.history if each.is_ok)
     held = one_per_workload(each for each in whole.held_out if each.is_ok)
-    order, asked = rng.permutation(len(known)), rng.permutation(len(held))[:MOST_ASKED]
-    questions = History.from_executions([held[place] for place in asked])
+    order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_ASKED]
+    questions = History.from_executions([held[place] for place in queries])
     models = {
-        name: predictor(_joined_model(settings.seed, newcomer, name, settings.quick))
+        name: predictor(_joined_model(settings.seed, participant, name, settings.quick))
         for name in (EPS1, EPS3, NO_NOISE)
     }
     start = predictor(load_limited_start())
     for own in sizes:
-        history = History.from_executions([known[place] for place in order[:own]])
+        history = History.from_executions([executions[place] for place in order[:own]])
         yield own, judge_plans(history, questions, models, start=start, seed=seed)
 
 
-NEWCOMERS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
+NEW_PARTICIPANTS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 MEMBERS: Mapping[WorkloadPart, tuple[WorkloadPart, ...]] = {
     WorkloadPart.ALDER: (WorkloadPart.BIRCH,),
     WorkloadPart.BIRCH: (WorkloadPart.ALDER,),
     WorkloadPart.CEDAR: (WorkloadPart.ALDER, WorkloadPart.BIRCH),
 }
-"""Who trains where a part is the newcomer: those with workloads enough for model rounds."""
+"""Who trains where a part is the new participant: those with workloads enough for model rounds."""
 
 QUICK_WORKLOADS, QUICK_ANCHORS = 40, 30
 
@@ -626,9 +638,9 @@ def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
 
 
 @cache
-def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoint:
-    """Return the shared model that the newcomer finds; its noise is drawn once for all seeds."""
-    part = NEWCOMERS[newcomer]
+def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkpoint:
+    """Return the global model for a new participant. All seeds share its noise."""
+    part = NEW_PARTICIPANTS[participant]
     members = [_member(each, quick=quick) for each in MEMBERS[part]]
     anchors = anchors_of(load_public_plans())
     size = float(min(len(each) for each in members))
@@ -645,14 +657,14 @@ def _joined_model(seed: int, newcomer: int, name: str, quick: bool) -> Checkpoin
         anchors[: QUICK_ANCHORS if quick else None],
         LinearizedParameters(sigma, size),
         steps=STEPS,
-        seed=[seed, newcomer, int(EPSILONS.get(name, 0))],
+        seed=[seed, participant, int(EPSILONS.get(name, 0))],
     )
     return Checkpoint(state_to_arrays(trained), model_version=start.model_version + STEPS)
 
 
 def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:
-    known = [each for each in organization(part, _parts()[part]).history if each.is_ok]
-    plans = measured_plans(one_per_workload(known))[: QUICK_WORKLOADS if quick else None]
+    executions = [each for each in organization(part, _parts()[part]).history if each.is_ok]
+    plans = measured_plans(one_per_workload(executions))[: QUICK_WORKLOADS if quick else None]
     return MeasuredTimes(
         tuple(featurize(each.plan, each.cluster) for each in plans),
         np.array([each.log_seconds for each in plans]),
@@ -674,7 +686,7 @@ WORLDS: Mapping[str, NewParticipantFixture] = {
             (WALL_BY_WORKLOAD, tokio.WALL, False),
         )
     },
-    MEASURED: NewParticipantFixture(len(NEWCOMERS), _judge_measured),
+    MEASURED: NewParticipantFixture(len(NEW_PARTICIPANTS), _judge_measured),
 }
 
 

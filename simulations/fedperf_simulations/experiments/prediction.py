@@ -81,8 +81,8 @@ def _taken(settings: Settings) -> list[Row]:
         first, cold = _commands(home, executions, QUICK_COMMANDS if settings.quick else COMMANDS)
         rng = np.random.default_rng(settings.seed)
         count = QUICK_QUESTIONS if settings.quick else QUESTIONS
-        asked = [executions[place] for place in rng.permutation(len(executions))[:count]]
-        warm = _warm(home, asked)
+        sample = [executions[place] for place in rng.permutation(len(executions))[:count]]
+        warm = _warm(home, sample)
     measured = {
         "warm, one question": warm,
         "cold, fedperf predict": cold,
@@ -109,8 +109,16 @@ def _commands(
     home: Home, executions: Sequence[Execution], count: int
 ) -> tuple[TimingPair, TimingPair]:
     """Seconds of the first command and of later ones, beside those of `--help`."""
-    asked = executions[0].execution_id
-    predict = ("--home", str(home.directory), "predict", "--execution", asked, "--cores", CORES)
+    execution_id = executions[0].execution_id
+    predict = (
+        "--home",
+        str(home.directory),
+        "predict",
+        "--execution",
+        execution_id,
+        "--cores",
+        CORES,
+    )
     first = ([_seconds(*predict)], [_seconds("--help")])
     pairs = [(_seconds(*predict), _seconds("--help")) for _ in range(count)]
     return first, ([each[0] for each in pairs], [each[1] for each in pairs])
@@ -127,15 +135,15 @@ def _seconds(*arguments: str) -> float:
     return time.monotonic() - before
 
 
-def _warm(home: Home, asked: Sequence[Execution]) -> TimingPair:
+def _warm(home: Home, queries: Sequence[Execution]) -> TimingPair:
     """Milliseconds of one question each, none of them asked before."""
     model = model_from_arrays(load_pretrained_model().arrays)
     model.eval()
     ours, torchs = [], []
     with ExecutionStore.open(home.store) as store:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
-    predictor.predict([PlanOnCluster(asked[0].plan, asked[0].cluster)])
-    for each in asked[1:]:
+    predictor.predict([PlanOnCluster(queries[0].plan, queries[0].cluster)])
+    for each in queries[1:]:
         question, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
         predictor.predict([question])

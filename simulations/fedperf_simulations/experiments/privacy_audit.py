@@ -150,11 +150,11 @@ def best_threshold(
         )
 
     tuned = without[: len(without) // 2], with_one[: len(with_one) // 2]
-    judged = without[len(without) // 2 :], with_one[len(with_one) // 2 :]
+    held_out = without[len(without) // 2 :], with_one[len(with_one) // 2 :]
     places = np.linspace(0, 1, _THRESHOLDS + 2)[1:-1]
     thresholds = np.unique(np.quantile(np.concatenate(tuned), places))
     events = [_Event(float(t), above) for t in thresholds for above in (True, False)]
-    return bound(max(events, key=lambda event: bound(event, *tuned)), *judged)
+    return bound(max(events, key=lambda event: bound(event, *tuned)), *held_out)
 
 
 def best_direction(without: Floats, with_one: Floats) -> Floats:
@@ -295,7 +295,7 @@ def _row(mechanism: Mechanism, noise: str, settings: Settings) -> Row:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        found = mechanism.attack(
+        result = mechanism.attack(
             _parameters(mechanism), mechanism.delta, factor, looks, settings.seed
         )
     finally:
@@ -305,10 +305,10 @@ def _row(mechanism: Mechanism, noise: str, settings: Settings) -> Row:
         "noise": noise,
         "claimed": epsilon_claimed,
         "delta": mechanism.delta,
-        "bound": found.bound,
-        "bound / claimed": found.bound / epsilon_claimed,
-        "caught": found.bound > epsilon_claimed,
-        "looks": found.looks,
+        "bound": result.bound,
+        "bound / claimed": result.bound / epsilon_claimed,
+        "caught": result.bound > epsilon_claimed,
+        "looks": result.looks,
     }
 
 
@@ -430,7 +430,7 @@ def _synthetic_batch(noise_multiplier: float) -> Release:
             ),
             catalogue,
             rows=SYNTHETIC_ROWS,
-            predict=lambda asked: np.zeros(len(asked)),  # public, so the attacker subtracts it
+            predict=lambda queries: np.zeros(len(queries)),  # public, so the attacker subtracts it
             seed=0,
         )
         labels = [row.log_seconds for row in batch.rows if id(row.plan) in plans]

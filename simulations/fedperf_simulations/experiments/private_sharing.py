@@ -13,9 +13,9 @@ splits of another seed; the features of the priors with all five jobs in sight.
 
 Sharing (`SharedJob`). The runs of an organization lie on the public grid of a job, one workload
 each. Stage by stage the server asks for a few directions over the whole grid, the organization
-answers by a directed report (clipped log residuals, one Gaussian), and the belief is updated. How
-many stages there are follows from the declared number of runs and epsilon alone, never from a
-private fit. In the end everybody labels the public grid by the belief: these synthetic rows are
+answers by a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
+How many stages there are follows from the declared number of runs and epsilon alone, never from a
+private fit. In the end everybody labels the public grid by the posterior: these synthetic rows are
 post-processing, as many as the grid has, and cost nothing more.
 
 Adjacency is add or remove one run, its configuration included: the design spans the whole
@@ -124,7 +124,7 @@ def replace_one_epsilon(epsilon: float) -> float:
     return accountant.replace_one_epsilon(events, DELTA)
 
 
-def shared_belief(
+def shared_posterior(
     start: GaussianPosterior,
     rows: Integers,
     log_seconds: Floats,
@@ -133,10 +133,10 @@ def shared_belief(
     epsilon: float,
     noise: NoiseSource,
 ) -> GaussianPosterior:
-    """Everybody's belief after an organization has shared its runs at `epsilon`.
+    """Everybody's posterior after an organization has shared its runs at `epsilon`.
 
     Args:
-        start: public belief over the grid.
+        start: public posterior over the grid.
         rows: where on the grid the runs lie, each at another point, [runs].
         log_seconds: what they took, [runs].
         declared: number of runs that the organization declared.
@@ -145,11 +145,11 @@ def shared_belief(
     """
     stages = planned_stages(declared, epsilon)
     whole = noise_multiplier(stages, epsilon)
-    belief = start
+    posterior = start
     for index, stage in enumerate(stages):
         multiplier = stage_noise(stage, whole)
         design = design_grid_query(
-            belief,
+            posterior,
             declared,
             kappa=stage.kappa,
             noise_multiplier=multiplier,
@@ -157,31 +157,31 @@ def shared_belief(
             directions=DIRECTIONS,
         )
         report = directed_report(
-            _workloads(rows, log_seconds - belief.mean[rows]),
+            _workloads(rows, log_seconds - posterior.mean[rows]),
             design,
             noise,
             slot=SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index),
             noise_multiplier=multiplier,
             design_version=index + 1,
         )
-        belief = learn_on_grid(
-            belief,
+        posterior = learn_on_grid(
+            posterior,
             design,
             [report],
             [declared],
             noise_multiplier=multiplier,
             record_variance=RECORD_VARIANCE,
         ).posterior
-    return belief
+    return posterior
 
 
-def synthetic_seconds(belief: GaussianPosterior) -> Floats:
+def synthetic_seconds(posterior: GaussianPosterior) -> Floats:
     """Labels of the grid, seconds: those with the least expected relative error.
 
-    Under a log-normal belief |label / truth - 1| is least in expectation at
-    exp(mean - variance): whoever is unsure had better promise less.
+    Under a log-normal posterior |label / truth - 1| is least in expectation at
+    exp(mean - variance). Higher variance gives a smaller label.
     """
-    return np.asarray(np.exp(belief.mean - belief.variances()), dtype=np.float64)
+    return np.asarray(np.exp(posterior.mean - posterior.variances()), dtype=np.float64)
 
 
 def _workloads(rows: Integers, residuals: Floats) -> list[PointResiduals]:
@@ -230,10 +230,10 @@ def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
     scaled = np.zeros((len(inputs), FEATURES))
     scaled[:, 0] = np.log(inputs[:, 0]) - np.log(grid.inputs[:, 0]).mean()
     for position, name in enumerate(grid.columns[1:], start=1):
-        known, asked = grid.inputs[:, position], inputs[:, position]
-        if known.min() > 0:
-            known, asked = np.log(known), np.log(asked)
-        share = (asked - known.min()) / (known.max() - known.min())
+        grid_values, values = grid.inputs[:, position], inputs[:, position]
+        if grid_values.min() > 0:
+            grid_values, values = np.log(grid_values), np.log(values)
+        share = (values - grid_values.min()) / (grid_values.max() - grid_values.min())
         scaled[:, position] = (2 * share - 1) * (-1 if name in LESS_IS_MORE_WORK else 1)
     return scaled
 
@@ -241,14 +241,14 @@ def features(grid: PublicConfigurations, inputs: Floats) -> Floats:
 def prior_from_other_jobs(
     target: PublicConfigurations, others: Sequence[JobRuns]
 ) -> GaussianPosterior:
-    """The belief over the grid of `target`, [rows of the grid], from the runs of other jobs."""
+    """The posterior over the grid of `target`, [rows of the grid], from the runs of other jobs."""
     return _prior(target, others, None)
 
 
 def prior_from_same_job(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere
 ) -> GaussianPosterior:
-    """Return the belief from other jobs, after the runs of the same job on other machine types."""
+    """Return the posterior from other jobs, updated with the same job on other machine types."""
     return _prior(target, others, elsewhere)
 
 
@@ -256,17 +256,17 @@ def _prior(
     target: PublicConfigurations, others: Sequence[JobRuns], elsewhere: RunsElsewhere | None
 ) -> GaussianPosterior:
     line, kernel = _common_line(others), _kernel(others)
-    seen = _joined([_points(each.grid) for each in others])
+    grids = _joined([_points(each.grid) for each in others])
     values = np.concatenate([np.log(each.seconds) for each in others])
     if elsewhere is not None:
         titles = np.full(len(elsewhere.seconds), target.job.title)
         same_job = JobPoints(titles, elsewhere.machine_types, features(target, elsewhere.inputs))
-        seen = seen.joined(same_job)
+        grids = grids.joined(same_job)
         values = np.concatenate([values, np.log(elsewhere.seconds)])
-    points = _points(target).joined(seen)
-    asked, known = np.arange(len(target)), np.arange(len(target), len(points))
+    points = _points(target).joined(grids)
+    target_places, grid_places = np.arange(len(target)), np.arange(len(target), len(points))
     start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return marginal(condition(start, known, values, RECORD_VARIANCE), asked)
+    return marginal(condition(start, grid_places, values, RECORD_VARIANCE), target_places)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:
@@ -284,10 +284,10 @@ def _kernel(jobs: Sequence[JobRuns]) -> JobKernel:
     line = _common_line(jobs)
     points, residuals = [], []
     for each in jobs:
-        chosen = np.unique(np.linspace(0, len(each) - 1, KERNEL_ROWS).astype(np.int64))
-        points.append(_points(each.grid, chosen))
+        places = np.unique(np.linspace(0, len(each) - 1, KERNEL_ROWS).astype(np.int64))
+        points.append(_points(each.grid, places))
         expected = _regressors(points[-1].features) @ line
-        residuals.append(np.log(each.seconds[chosen]) - expected)
+        residuals.append(np.log(each.seconds[places]) - expected)
     return fit_kernel(_joined(points), np.concatenate(residuals), start=KERNEL_START)
 
 
@@ -301,8 +301,8 @@ def _points(grid: PublicConfigurations, rows: Integers | None = None) -> JobPoin
     )
 
 
-def _regressors(found: Floats) -> Floats:
-    return np.column_stack([np.ones(len(found)), found[:, 0], found[:, 1:].sum(axis=1)])
+def _regressors(inputs: Floats) -> Floats:
+    return np.column_stack([np.ones(len(inputs)), inputs[:, 0], inputs[:, 1:].sum(axis=1)])
 
 
 def _joined(parts: Sequence[JobPoints]) -> JobPoints:
@@ -416,26 +416,26 @@ class _Errors:
     """MAPE of the cases.
 
     Attributes:
-        found: by predictor, training (name, prior, epsilon) and n, [cases].
+        by_key: by predictor, training (name, prior, epsilon) and n, [cases].
         jobs: of the same cases; they come in the same order for everyone.
     """
 
-    found: Mapping[tuple[Value, ...], Floats]
+    by_key: Mapping[tuple[Value, ...], Floats]
     jobs: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "_Errors":
-        found: dict[tuple[Value, ...], list[float]] = {}
+        grouped: dict[tuple[Value, ...], list[float]] = {}
         jobs: dict[str, list[str]] = {}
         for case in cases:
-            found.setdefault(tuple(case[name] for name in KEY), []).append(number(case[MAPE]))
+            grouped.setdefault(tuple(case[name] for name in KEY), []).append(number(case[MAPE]))
             if (case["predictor"], case["trained on"]) == (BOOSTING, ORIGINAL):
                 jobs.setdefault(str(case["n"]), []).append(str(case["job"]))
-        return cls({key: np.array(values) for key, values in found.items()}, jobs)
+        return cls({key: np.array(values) for key, values in grouped.items()}, jobs)
 
     def of_training(self, predictor: str, training: SharedTraining, size: int | None) -> Floats:
-        """Of every job and split."""
-        return self.found[predictor, training.name, training.prior, training.epsilon, _named(size)]
+        """Return the errors of every job and split."""
+        return self.by_key[predictor, training.name, training.prior, training.epsilon, _named(size)]
 
     def lost(self, predictor: str, prior: str, sizes: Sequence[int | None]) -> PairedComparison:
         """Points of MAPE between what is shared at the promised epsilon and original data.
@@ -460,7 +460,7 @@ def ernest(inputs: Floats, seconds: Floats) -> Predict:
     from scipy.optimize import nnls
 
     weights, _ = nnls(_ernest_terms(inputs), seconds)
-    return lambda asked: np.asarray(_ernest_terms(asked) @ weights)
+    return lambda queries: np.asarray(_ernest_terms(queries) @ weights)
 
 
 def boosting(inputs: Floats, seconds: Floats, *, seed: int) -> Predict:
@@ -469,7 +469,7 @@ def boosting(inputs: Floats, seconds: Floats, *, seed: int) -> Predict:
 
     model = GradientBoostingRegressor(n_estimators=TREES, random_state=seed)
     model.fit(inputs, seconds)
-    return lambda asked: np.asarray(model.predict(asked))
+    return lambda queries: np.asarray(model.predict(queries))
 
 
 def _job_cases(settings: Settings, sizes: Sequence[int | None], job: int) -> Sequence[Row]:
@@ -512,8 +512,8 @@ class _Asker:
         self._starts = starts
         self._seed = seed
         self._of_starts = {
-            name: self._predictors(runs.grid.inputs, synthetic_seconds(belief))
-            for name, belief in starts.items()
+            name: self._predictors(runs.grid.inputs, synthetic_seconds(posterior))
+            for name, posterior in starts.items()
         }
 
     def errors(self, training: SharedTraining, repeat: int, parts: Split) -> Mapping[str, float]:
@@ -524,17 +524,17 @@ class _Asker:
         elif training.epsilon is None:
             predictors = self._of_starts[training.prior]
         else:
-            belief = self._shared(training.prior, training.epsilon, repeat, parts)
-            predictors = self._predictors(inputs, synthetic_seconds(belief))
-        asked, truth = inputs[parts.test], seconds[parts.test]
+            posterior = self._shared(training.prior, training.epsilon, repeat, parts)
+            predictors = self._predictors(inputs, synthetic_seconds(posterior))
+        queries, truth = inputs[parts.test], seconds[parts.test]
         return {
-            name: 100 * float(np.mean(np.abs(predict(asked) / truth - 1)))
+            name: 100 * float(np.mean(np.abs(predict(queries) / truth - 1)))
             for name, predict in predictors.items()
         }
 
     def _shared(self, prior: str, epsilon: float, repeat: int, parts: Split) -> GaussianPosterior:
         place = PRIORS.index(prior) * len(EPSILONS) + EPSILONS.index(epsilon)
-        return shared_belief(
+        return shared_posterior(
             self._starts[prior],
             parts.train,
             np.log(self._runs.seconds[parts.train]),
@@ -604,15 +604,15 @@ def _named(size: int | None) -> str:
 
 def _targets(errors: _Errors, sizes: Sequence[int | None]) -> list[Target]:
     lost = "points lost at epsilon 1"
-    asked: list[tuple[str, float, str, Sequence[int]]] = [
+    specifications: list[tuple[str, float, str, Sequence[int]]] = [
         (f"{lost}, n near 10, prior from other jobs", MOST_POINTS_LOST, OTHER_JOBS, NEAR_TEN),
         (f"stretch: {lost}, n near 10, prior from the same job", 0.0, SAME_JOB, NEAR_TEN),
     ]
     if NEAR_THIRTY in sizes:
         what = f"stretch: {lost}, n near 30, prior from the same job"
-        asked.append((what, 0.0, SAME_JOB, (NEAR_THIRTY,)))
+        specifications.append((what, 0.0, SAME_JOB, (NEAR_THIRTY,)))
     targets = []
-    for what, limit, prior, near in asked:
+    for what, limit, prior, near in specifications:
         paired = errors.lost(BOOSTING, prior, near)
         targets.append(Target(what, limit, paired.mean, paired=paired))
     return targets

@@ -8,7 +8,7 @@ product: the public plans are known to be like the organizations'. Beside it sta
 weights with the same budget, by Opacus and its accountant, and the run without privacy. That run
 pools the same workloads and trains the ordinary way until twice the epochs bring next to nothing.
 
-Errors are on workloads of nobody: median relative error (of the run time) and median q-error, means
+Errors are on held-out workloads: median relative error (of the run time) and median q-error, means
 over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or removing one
 workload, at delta 1e-5, for all steps of an organization together; the replace-one figure stands
 beside it. Steps, clips and priors were chosen on the Polars plans of the first measured set, which
@@ -112,11 +112,11 @@ class PrivateTraining:
         """Return one row per training: means over the seeds, each training and seed a cell."""
         seeds = range(1 if settings.quick else SEEDS)
         by_seed = list(computed(partial(_of_seed, settings), seeds, "seeds", jobs=settings.jobs))
-        rows = [_row(each, [found[each.key] for found in by_seed]) for each in TRAININGS]
+        rows = [_row(each, [errors[each.key] for errors in by_seed]) for each in TRAININGS]
         cases: list[Row] = [
-            {"what": each.what, "epsilon": each.epsilon, "seed": seed, **found[each.key]}
+            {"what": each.what, "epsilon": each.epsilon, "seed": seed, **errors[each.key]}
             for each in TRAININGS
-            for seed, found in enumerate(by_seed)
+            for seed, errors in enumerate(by_seed)
         ]
         files = [*measured_files(), *measured_files(NEW.name.lower())]
         return ExperimentOutcome(_compared(rows), _targets(rows, cases), files, cases=cases)
@@ -142,13 +142,13 @@ class _Bench:
     def judge(self, training: TrainingCondition) -> Row:
         """Errors of the trained model on what nobody has, and what was spent."""
         trained, spent = self._trainings()[training.what](training)
-        asked = self._data()[1].asked
-        answers = np.exp(predict(trained, asked.graphs))
+        queries = self._data()[1].held_out
+        answers = np.exp(predict(trained, queries.graphs))
         return {
-            "relative": float(np.median(relative_errors(answers, asked.seconds))),
-            "q50": float(np.median(q_error(answers, asked.seconds))),
-            "q90": float(np.percentile(q_error(answers, asked.seconds), 90)),
-            "asked": len(asked),
+            "relative": float(np.median(relative_errors(answers, queries.seconds))),
+            "q50": float(np.median(q_error(answers, queries.seconds))),
+            "q90": float(np.percentile(q_error(answers, queries.seconds), 90)),
+            "asked": len(queries),
             "add or remove": spent[0],
             "replace one": spent[1],
         }
@@ -184,23 +184,23 @@ class _Bench:
 
     def _base(self) -> GGFN:
         """Trained on the public part, once; kept beside the cells."""
-        kept = self._base_path()
-        if not kept.is_file():
+        path = self._base_path()
+        if not path.is_file():
             model = GGFN(seed=self._draw(1))
             self._fit(model, self._data()[0].public, BASE_EPOCHS)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            save_model(kept, model, model_version=1)
-        return load_model(kept)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_model(path, model, model_version=1)
+        return load_model(path)
 
     def _base_path(self) -> Path:
         return self._settings.models / f"base-{self._seed}.safetensors"
 
     def _pooled(self, times: int) -> GGFN:
         """Return the base trained on further, on everybody's workloads together."""
-        model, (_, dealt) = self._base(), self._data()
+        model, (_, split) = self._base(), self._data()
         together = MeasuredTimes(
-            tuple(graph for each in dealt.organizations for graph in each.graphs),
-            np.concatenate([each.log_seconds for each in dealt.organizations]),
+            tuple(graph for each in split.organizations for graph in each.graphs),
+            np.concatenate([each.log_seconds for each in split.organizations]),
         )
         self._fit(model, together, times * EPOCHS)
         return model
@@ -211,8 +211,8 @@ class _Bench:
 
     def _at_tangent(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
-        world, dealt = self._data()
-        size, stages = len(dealt.organizations[0]), len(STEP_CLIPS)
+        world, split = self._data()
+        size, stages = len(split.organizations[0]), len(STEP_CLIPS)
 
         def events(sigma: float) -> list[DpEvent]:
             return [to_event(LinearizedParameters(sigma, size))] * stages
@@ -220,7 +220,7 @@ class _Bench:
         sigma = calibrate(events, PrivacyBudget(promised, DELTA))
         model = private_steps(
             self._base(),
-            dealt.organizations,
+            split.organizations,
             world.anchors,
             LinearizedParameters(sigma, size),
             steps=stages,
@@ -231,7 +231,7 @@ class _Bench:
 
     def _dp_sgd(self, training: TrainingCondition) -> "Trained":
         promised = _promised(training)
-        model, (_, dealt) = self._base(), self._data()
+        model, (_, split) = self._base(), self._data()
         steps = SGD_ROUNDS * SGD_STEPS
         sgd = OpacusTraining.within(
             promised, DELTA, sampling_probability=SGD_SAMPLING, clip_norm=SGD_CLIP, steps=steps
@@ -248,7 +248,7 @@ class _Bench:
                     steps=SGD_STEPS,
                     learning_rate=rate,
                 )
-                for each in dealt.organizations
+                for each in split.organizations
             ]
             means = {
                 name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]
@@ -300,10 +300,10 @@ def _targets(rows: Sequence[dict[str, str | float | None]], cases: Sequence[Row]
         mine = [case for case in cases if (case["what"], case["epsilon"]) == (what, epsilon)]
         return [number(case["relative"]) for case in mine]
 
-    found = {(row["what"], row["epsilon"]): row for row in _compared(rows)}
+    by_training = {(row["what"], row["epsilon"]): row for row in _compared(rows)}
     targets = []
     for each in EPSILONS:
-        row = found[TANGENT, each]
+        row = by_training[TANGENT, each]
         worse, closed = row["worse, %"], row["gap closed, %"]
         if not (isinstance(worse, float) and isinstance(closed, float)):
             raise TypeError("a row lacks its figures")

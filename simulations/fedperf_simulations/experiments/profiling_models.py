@@ -4,7 +4,7 @@ Fifteen C3O scenarios (`fedperf_simulations.data.c3o`), one candidate list
 (`fedperf_campaigns.tables.learners`), three ways to use it:
 
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
-  that mimic the question;
+  that match the query;
 * published rule: every execution a row, one candidate chosen by its error on a random fifth of the
   rows, which then learns from all of them. Repeats of what it is asked about are among what it has
   seen;
@@ -120,9 +120,9 @@ class ProfilingModels:
         used = self.public_files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
         compute = partial(_scenario_cases, settings)
-        found = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
-        rows = [_row(scenario, cases) for scenario, cases in zip(scenarios, found, strict=True)]
-        cases = [case for of_scenario in found for case in of_scenario]
+        results = list(computed(compute, scenarios, "scenarios", jobs=settings.jobs))
+        rows = [_row(scenario, cases) for scenario, cases in zip(scenarios, results, strict=True)]
+        cases = [case for of_scenario in results for case in of_scenario]
         notes = (*NOTES, _wins_by_draw(cases))
         return ExperimentOutcome(rows, _targets(rows), used, cases=cases, notes=notes)
 
@@ -136,21 +136,21 @@ class _Task:
     """A scenario in numbers: rows with repeats, known and asked."""
 
     layout: TableLayout
-    known: EncodedQueries
+    training: EncodedQueries
     log_seconds: Floats
-    asked: EncodedQueries
+    queries: EncodedQueries
     seconds: Floats
 
     @classmethod
     def of(cls, settings: Settings, scenario: Scenario) -> "_Task":
         split = parts(settings.data, scenario)
-        layout = TableLayout.of(split.known.table, scale=NODES, size=SIZE)
+        layout = TableLayout.of(split.training.table, scale=NODES, size=SIZE)
         return cls(
             layout,
-            layout.samples(split.known.table),
-            np.log(split.known.seconds),
-            layout.samples(split.asked.table),
-            split.asked.seconds,
+            layout.samples(split.training.table),
+            np.log(split.training.seconds),
+            layout.samples(split.held_out.table),
+            split.held_out.seconds,
         )
 
     def places(self, samples: EncodedQueries) -> ScaleAndSize:
@@ -165,73 +165,75 @@ class _Task:
 
 def _scenario_cases(settings: Settings, scenario: Scenario) -> list[Row]:
     """Return a row per draw."""
-    about: Row = {"job": scenario.job, "asked": scenario.asked.value}
+    about: Row = {"job": scenario.job, "asked": scenario.requested.value}
     return [
         {
             **about,
             "draw": each,
-            **settings.cell(f"{scenario.key}-{each}", partial(_judged, settings, scenario, each)),
+            **settings.cell(
+                f"{scenario.key}-{each}", partial(_scenario_row, settings, scenario, each)
+            ),
         }
         for each in range(QUICK_SEEDS if settings.quick else SEEDS)
     ]
 
 
-def _row(scenario: Scenario, found: Sequence[Row]) -> Row:
-    errors = {what: [number(each[what]) for each in found] for what in (OURS, RULE)}
+def _row(scenario: Scenario, repeats: Sequence[Row]) -> Row:
+    errors = {what: [number(each[what]) for each in repeats] for what in (OURS, RULE)}
     return {
         "job": scenario.job,
-        "asked": scenario.asked.value,
+        "asked": scenario.requested.value,
         **{what: round(float(np.mean(values)), 2) for what, values in errors.items()},
         "spread of published rule": round(float(np.std(errors[RULE])), 2),
-        ORIGINAL: ORIGINAL_ERRORS[scenario.asked][scenario.job],
-        "mixed": found[0]["mixed"],
-        "rule chose": ", ".join(sorted({str(each["rule chose"]) for each in found})),
-        "cpu seconds": max(number(each["cpu seconds"]) for each in found),
+        ORIGINAL: ORIGINAL_ERRORS[scenario.requested][scenario.job],
+        "mixed": repeats[0]["mixed"],
+        "rule chose": ", ".join(sorted({str(each["rule chose"]) for each in repeats})),
+        "cpu seconds": max(number(each["cpu seconds"]) for each in repeats),
     }
 
 
-def _judged(settings: Settings, scenario: Scenario, seed: int) -> Row:
+def _scenario_row(settings: Settings, scenario: Scenario, seed: int) -> Row:
     task = _Task.of(settings, scenario)
     rng = np.random.default_rng([settings.seed, seed, SCENARIOS.index(scenario)])
     learners = table_learners(task.layout, seed=int(rng.integers(2**31)))
     begun = time.process_time()
-    ours, mixed = _ours(task, KINDS[scenario.asked], learners)
+    ours, mixed = _ours(task, KINDS[scenario.requested], learners)
     spent = time.process_time() - begun
-    rule, chosen = _published_rule(task, learners, rng)
+    rule, choice = _published_rule(task, learners, rng)
     return {
         OURS: task.error(ours),
         RULE: task.error(rule),
         "mixed": mixed,
-        "rule chose": chosen,
+        "rule chose": choice,
         "cpu seconds": round(spent, 2),
     }
 
 
 def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[Floats, str]:
     """Return log seconds of what is asked, and the weights."""
-    samples, log_seconds = median_of_repeats(task.known, task.log_seconds)
-    known = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
-    mixture = mixed_for(kind, task.places(task.asked), known, learners)
+    samples, log_seconds = median_of_repeats(task.training, task.log_seconds)
+    training = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
+    mixture = mixed_for(kind, task.places(task.queries), training, learners)
     most = sorted(mixture.weights.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
-    return mixture(task.asked), mixed
+    return mixture(task.queries), mixed
 
 
 def _published_rule(
     task: _Task, learners: Sequence[Learner], rng: np.random.Generator
 ) -> tuple[Floats, str]:
     """Return log seconds of what is asked, and which candidate was chosen."""
-    order = rng.permutation(len(task.known))
-    held, kept = np.split(order, [round(HOLD_OUT * len(order))])
-    known, asked = task.known.take(kept), task.known.take(held)
-    seconds = np.exp(task.log_seconds[held])
+    order = rng.permutation(len(task.training))
+    held_out, training_places = np.split(order, [round(HOLD_OUT * len(order))])
+    training, queries = task.training.take(training_places), task.training.take(held_out)
+    seconds = np.exp(task.log_seconds[held_out])
 
     def error(learner: Learner) -> float:
-        fitted = learner.fit(known, task.log_seconds[kept])
-        return _percent(np.exp(fitted(asked)), seconds)
+        fitted = learner.fit(training, task.log_seconds[training_places])
+        return _percent(np.exp(fitted(queries)), seconds)
 
-    chosen = min(learners, key=error)
-    return chosen.fit(task.known, task.log_seconds)(task.asked), _short(chosen.name)
+    choice = min(learners, key=error)
+    return choice.fit(task.training, task.log_seconds)(task.queries), _short(choice.name)
 
 
 def _short(name: str) -> str:
@@ -239,15 +241,15 @@ def _short(name: str) -> str:
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    def of(asked: RequestedRange) -> list[float]:
-        return [number(row[OURS]) for row in rows if row["asked"] == asked.value]
+    def of(requested: RequestedRange) -> list[float]:
+        return [number(row[OURS]) for row in rows if row["asked"] == requested.value]
 
     errors = [number(row[OURS]) for row in rows]
     return [
         Target("worst scenario, MAPE %", WORST, max(errors)),
         *(
-            Target(f"median of {asked.value}, MAPE %", limit, float(np.median(of(asked))))
-            for asked, limit in MEDIANS.items()
+            Target(f"median of {requested.value}, MAPE %", limit, float(np.median(of(requested))))
+            for requested, limit in MEDIANS.items()
         ),
         Target(
             "mean of all, MAPE %",

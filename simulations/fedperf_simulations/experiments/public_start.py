@@ -3,7 +3,7 @@
 Figures are the median q-error and relative error per family on the public test part of the measured
 set. Judged are:
 
-- the start that ships, which has seen all but the validation and the test part;
+- the pretrained model, which has seen all but the validation and the test part;
 - the limited start of simulations, which has seen the public part alone;
 - GGFN trained on the measured set but those two parts: what perfect sharing could reach there;
 - a forest on the same two training sets.
@@ -71,24 +71,26 @@ def _parts() -> Mapping[WorkloadPart, tuple[Execution, ...]]:
 
 def _everything(settings: Settings) -> list[Execution]:
     trained_on = (part for part in WorkloadPart if part not in NOT_TRAINED_ON)
-    known = [each for part in trained_on for each in _parts()[part]]
-    return known[: QUICK_EXECUTIONS if settings.quick else None]
+    executions = [each for part in trained_on for each in _parts()[part]]
+    return executions[: QUICK_EXECUTIONS if settings.quick else None]
 
 
 def _judge(make: Callable[[], Answer]) -> Row:
-    asked = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
-    answers = np.exp(make()(asked))
-    seconds = np.exp(asked.log_seconds)
-    families = np.array([workload.partition("-")[0] for workload in asked.workloads])
+    queries = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
+    answers = np.exp(make()(queries))
+    seconds = np.exp(queries.log_seconds)
+    families = np.array([workload.partition("-")[0] for workload in queries.workloads])
     figures: dict[str, float | int] = {}
     for family in ("all", *sorted(set(families))):
-        chosen = np.ones(len(families), bool) if family == "all" else families == family
-        errors = q_error(answers[chosen], seconds[chosen])
+        is_in_family = np.ones(len(families), bool) if family == "all" else families == family
+        errors = q_error(answers[is_in_family], seconds[is_in_family])
         figures |= {
-            f"{family} workloads": int(chosen.sum()),
+            f"{family} workloads": int(is_in_family.sum()),
             f"{family} q50": float(np.median(errors)),
             f"{family} q90": float(np.percentile(errors, 90)),
-            f"{family} relative": float(np.mean(relative_errors(answers[chosen], seconds[chosen]))),
+            f"{family} relative": float(
+                np.mean(relative_errors(answers[is_in_family], seconds[is_in_family]))
+            ),
         }
     return figures
 
@@ -105,12 +107,12 @@ def _cells(figures: Row, model: str) -> list[Row]:
 
 def _answer(checkpoint: Checkpoint) -> Answer:
     predict_log = predictor(checkpoint)
-    return lambda asked: predict_log(asked.queries)
+    return lambda queries: predict_log(queries.queries)
 
 
 def _forest(executions: Sequence[Execution]) -> Answer:
     fitted = fit_personalized_ensemble(History.from_executions(executions), {}, [Forest()])
-    return lambda asked: fitted.predict_log(asked.queries)
+    return lambda queries: fitted.predict_log(queries.queries)
 
 
 def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:

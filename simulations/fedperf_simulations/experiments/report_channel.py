@@ -1,10 +1,11 @@
 """Experiment: the value of few records through the report channel, for a job one has never run.
 
-Each of 18 C3O slices (24 to 90 configurations of a job) is the newcomer in turn; the other slices
-of its job are the federation. The newcomer asks before its first own execution (n = 0). Everybody
-has the public start: the physics prior and a Gaussian process conditioned on 48 published runs. Its
-constants were fitted to those and to the job `sort`, never to a label of the four jobs asked about.
-The federation sends three staged directed reports; the newcomer reads off the coordinator's belief.
+Each of 18 C3O slices (24 to 90 configurations of a job) is the new participant in turn; the other
+slices of its job are the federation. The new participant asks before its first own execution
+(n = 0). Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
+published runs. Its constants were fitted to those and to the job `sort`, never to a label of the
+four jobs asked about. The federation sends three staged directed reports. The new participant
+predicts from the coordinator's posterior.
 
 Epsilon is for all three stages together at delta 1e-5. Unless a row says otherwise, it is for
 REPLACING the label of one workload, as the published figures are: sensitivity 2, twice the noise of
@@ -12,9 +13,9 @@ adding or removing one. Both are printed. A configuration stands for a workload.
 draws one noise for all organizations of the job, as secure aggregation among them would give, which
 the product does not have.
 
-Errors are MAPE in percent and median q-error: the mean over newcomers of the mean over seeds.
-Beside it stand the median newcomer, and how far one seed's mean lies from another's (what a
-federation that happens once sees). A case is a newcomer and a seed.
+Errors are MAPE in percent and median q-error: the mean over new participants of the mean over
+seeds. Rows also give the median new participant, and the standard deviation over seeds (what a
+federation that happens once sees). A case is a new participant and a seed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -146,16 +147,16 @@ class ReportChannel:
         """Return one row per condition, of the cases of its cell."""
         ask = lru_cache(maxsize=1)(partial(_questions, settings))
         console = Console(stderr=True)
-        found = {
+        rows = {
             each: settings.cases(each.key, partial(_cases, each, ask, settings))
             for each in track(CONDITIONS, "conditions", console=console, transient=True)
         }
-        errors = {each: _by_newcomer(cases) for each, cases in found.items()}
+        errors = {each: _by_new_participant(cases) for each, cases in rows.items()}
         return ExperimentOutcome(
-            [_row(each, cases, errors) for each, cases in found.items()],
+            [_row(each, cases, errors) for each, cases in rows.items()],
             _targets(errors),
             self.public_files(settings.data),
-            cases=[case for cases in found.values() for case in cases],
+            cases=[case for cases in rows.values() for case in cases],
             notes=NOTES,
         )
 
@@ -165,7 +166,7 @@ class ReportChannel:
 
 
 Errors = Mapping[ChannelCondition, Floats]
-"""MAPE of every newcomer, the mean over seeds, [newcomers]."""
+"""MAPE of every new participant, the mean over seeds, [new participants]."""
 
 
 def _targets(errors: Errors) -> list[Target]:
@@ -186,7 +187,7 @@ def _targets(errors: Errors) -> list[Target]:
 def _cases(
     condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
 ) -> list[Row]:
-    """Return a row per newcomer and seed."""
+    """Return a row per new participant and seed."""
     channel = _channel(condition)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     rows: list[Row] = []
@@ -198,7 +199,7 @@ def _cases(
                     "what": condition.what,
                     "epsilon": condition.epsilon,
                     "newcomer": question.number,
-                    "job": str(question.newcomer.jobs[0]),
+                    "job": str(question.new_participant.jobs[0]),
                     "seed": seed,
                     MAPE: error,
                     Q50: q50,
@@ -231,16 +232,16 @@ def _row(condition: ChannelCondition, cases: Sequence[Row], errors: Errors) -> R
     } | {job: float(each.mean()) for job, each in sorted(_grouped(cases, "job", MAPE).items())}
 
 
-def _by_newcomer(cases: Sequence[Row]) -> Floats:
+def _by_new_participant(cases: Sequence[Row]) -> Floats:
     return np.array([each.mean() for each in _grouped(cases, "newcomer", MAPE).values()])
 
 
 def _grouped(cases: Sequence[Row], by: str, metric: str) -> dict[str, Floats]:
-    """Errors by newcomer, job or seed, in the order of the cases."""
-    found: dict[str, list[float]] = {}
+    """Errors by new participant, job or seed, in the order of the cases."""
+    groups: dict[str, list[float]] = {}
     for case in cases:
-        found.setdefault(str(case[by]), []).append(number(case[metric]))
-    return {key: np.array(values) for key, values in found.items()}
+        groups.setdefault(str(case[by]), []).append(number(case[metric]))
+    return {key: np.array(values) for key, values in groups.items()}
 
 
 def _channel(condition: ChannelCondition) -> Channel:
@@ -259,13 +260,13 @@ def _errors(
     seed: int,
 ) -> tuple[float, float]:
     noise = SeededNoise([settings.seed, question.number, seed])
-    return _judged(question, ANSWERS[condition.what](question, channel, noise, seed))
+    return _held_out_errors(question, ANSWERS[condition.what](question, channel, noise, seed))
 
 
-def _judged(question: JobFederation, belief: GaussianPosterior) -> tuple[float, float]:
-    """MAPE in percent and median q-error of the newcomer's predictions."""
-    answers = np.exp(question.asked(belief).mean)
-    seconds = np.exp(question.newcomer.log_seconds)
+def _held_out_errors(question: JobFederation, posterior: GaussianPosterior) -> tuple[float, float]:
+    """MAPE in percent and median q-error of the new participant's predictions."""
+    answers = np.exp(question.query_posterior(posterior).mean)
+    seconds = np.exp(question.new_participant.log_seconds)
     return 100 * mape(answers, seconds), median_q_error(answers, seconds)
 
 
@@ -360,10 +361,10 @@ def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
 
 
 def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:
-    start, known = question.start, len(question.others) + len(question.newcomer)
-    features = np.concatenate([question.others.features, question.newcomer.features])
+    start, rows = question.start, len(question.others) + len(question.new_participant)
+    features = np.concatenate([question.others.features, question.new_participant.features])
     off = np.zeros(len(start.mean))
-    off[:known] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
+    off[:rows] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
     return GaussianPosterior(start.mean + off, start.covariance)
 
 
@@ -390,16 +391,16 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def _questions(settings: Settings) -> list[JobFederation]:
-    """Return one for each newcomer; a quick run asks one of each job."""
+    """Return one for each new participant; a quick run asks one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)
     questions = [
         job_federation(data, kernel, number, seed=settings.seed)
-        for number in range(len(data.newcomers))
+        for number in range(len(data.new_participants))
     ]
     if not settings.quick:
         return questions
-    first = {str(each.newcomer.jobs[0]): each for each in reversed(questions)}
+    first = {str(each.new_participant.jobs[0]): each for each in reversed(questions)}
     return list(first.values())
 
 

@@ -3,7 +3,7 @@
 One in ten is large (2,500 workloads, reports and model updates), the others are small (800,
 reports). All draw their workloads from one pool of measured plans and run them in every window
 of the default calendar, which they live through in memory: the product's coordinator,
-participants, gates, ledgers, receipts and desks (`federation.memory_federation`).
+participants, gates, ledgers, receipts and controllers (`federation.memory_federation`).
 
 What is the same for several members is computed once: what a plan says about a model or a
 question, the directions of a question, the two schedules, and the files of fetched models. So the
@@ -14,7 +14,7 @@ The year has no use for several processes, rounds do: one row lives three of the
 and with `flwr run` on Flower's simulation engine, and compares the candidates bit by bit.
 
 The year begins with the limited start, which knows the public part of the measured set alone.
-Errors are of the version in force on plans of nobody, in the median.
+Errors are medians of the version in force on held-out plans.
 
 What more organizations would cost is projected: a line through what the sizes took (`_on_line`).
 One row checks that, of the largest size from the smaller ones. `docs/scale.md` reads the rows.
@@ -113,22 +113,24 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Workloads:
-    """What organizations run, and what nobody does."""
+    """The pool of the organizations, and held-out queries."""
 
     pool: Sequence[LabelledGraph]
-    asked: Sequence[LabelledGraph]
+    queries: Sequence[LabelledGraph]
 
 
 @cache
 def _workloads(seed: int) -> _Workloads:
     parts = split(measured_executions())
-    known = [e for part in WorkloadPart if part not in NOT_IN_THE_POOL for e in parts[part]]
+    executions = [e for part in WorkloadPart if part not in NOT_IN_THE_POOL for e in parts[part]]
     names = {each.workload for part in NOT_IN_THE_POOL for each in parts[part]}
     polars = [e for e in measured_executions("polars") if e.workload not in names]
-    found = label_executions(one_per_workload(each for each in (*known, *polars) if each.is_ok))
-    order = np.random.default_rng([seed, 0]).permutation(len(found))[: POOL + ASKED].tolist()
-    drawn = [found[place] for place in order]
-    return _Workloads(drawn[ASKED:], drawn[:ASKED])
+    labelled = label_executions(
+        one_per_workload(each for each in (*executions, *polars) if each.is_ok)
+    )
+    order = np.random.default_rng([seed, 0]).permutation(len(labelled))[: POOL + ASKED].tolist()
+    sample = [labelled[place] for place in order]
+    return _Workloads(sample[ASKED:], sample[:ASKED])
 
 
 @cache
@@ -158,13 +160,15 @@ def _year(settings: Settings, size: int) -> Row:
         strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
-        newcomers = [
-            replace(_newcomer(settings, number, shared, clock, place / "models"), anchors=anchors)
+        new_participants = [
+            replace(
+                _new_participant(settings, number, shared, clock, place / "models"), anchors=anchors
+            )
             for number in range(size)
         ]
-        table = newcomers[0].schedule.calendar
+        table = new_participants[0].schedule.calendar
         config = ServerConfig(place / "coordinator", HOST, table)
-        with memory_federation(config, task, newcomers, clock=clock) as federation:
+        with memory_federation(config, task, new_participants, clock=clock) as federation:
             before = _error(federation, settings.seed)
             federation.live(table.period.end)
             return {
@@ -183,7 +187,7 @@ def _year(settings: Settings, size: int) -> Row:
             }
 
 
-def _newcomer(
+def _new_participant(
     settings: Settings, number: int, shared: SharedAnswers, clock: Clock, models: Path
 ) -> NewMember:
     is_large, quick = number % LARGE_SHARE == 0, settings.quick
@@ -214,12 +218,12 @@ def _rounds_on_engine(settings: Settings) -> Row:
     lived_in_memory = time.monotonic()
     place = settings.out / f"engine-{settings.variant}"
     shutil.rmtree(place, ignore_errors=True)
-    found = engine_candidates(what, members=members, place=place)
-    pairs = zip(found, expected, strict=True)
+    candidates = engine_candidates(what, members=members, place=place)
+    pairs = zip(candidates, expected, strict=True)
     return {
         "organizations": members,
         "figures": ENGINE,
-        "rounds": len(found),
+        "rounds": len(candidates),
         DIFFER: sum(not all(map(np.array_equal, one, other)) for one, other in pairs),
         "minutes": (time.monotonic() - lived_in_memory) / 60,
         "minutes in memory": (lived_in_memory - began) / 60,
@@ -255,22 +259,22 @@ def _cost(federation: Federation, size: int) -> Row:
 
 
 def _gigabytes(directory: Path) -> float:
-    """Of all files below it."""
+    """Return the size of all files below it."""
     return sum(each.stat().st_size for each in directory.rglob("*") if each.is_file()) / 2**30
 
 
 def _error(federation: Federation, seed: int) -> float:
-    """Of the version in force, the median q-error on plans of nobody."""
-    asked = _workloads(seed).asked
-    answers = np.exp(predict(federation.in_force(), [each.graph for each in asked]))
-    return float(np.median(q_error(answers, np.exp([each.log_seconds for each in asked]))))
+    """Return the median q-error of the version in force on held-out plans."""
+    queries = _workloads(seed).queries
+    answers = np.exp(predict(federation.in_force(), [each.graph for each in queries]))
+    return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    found = {row["organizations"]: row for row in rows}
-    if WHOLE not in found:
+    by_organizations = {row["organizations"]: row for row in rows}
+    if WHOLE not in by_organizations:
         return []
-    whole, tenth = found[WHOLE], found[TENTH]
+    whole, tenth = by_organizations[WHOLE], by_organizations[TENTH]
     growth = number(whole[PER_ORGANIZATION]) / number(tenth[PER_ORGANIZATION])
     return [
         Target("a year of 1,000 organizations: minutes", MOST_MINUTES, number(whole["minutes"])),
@@ -280,7 +284,7 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
 
 
 def _projections(rows: Sequence[Row]) -> list[Row]:
-    """What more organizations would cost, and the largest size as the smaller ones tell it."""
+    """Project more organizations, and the largest size from the smaller ones."""
     if len(rows) <= 2:  # noqa: PLR2004  a line, and a size to check it by
         return []
     largest = int(number(rows[-1]["organizations"]))
@@ -288,15 +292,17 @@ def _projections(rows: Sequence[Row]) -> list[Row]:
 
 
 def _projected(rows: Sequence[Row], size: int) -> Row:
-    """What `size` organizations cost by the lines through `rows`; bytes are everybody's own."""
+    """Project `size` organizations along lines through `rows`. Bytes are per organization."""
     sizes = [number(row["organizations"]) for row in rows]
-    found = {name: _on_line(sizes, [number(row[name]) for row in rows], size) for name in LINES}
+    projections = {
+        name: _on_line(sizes, [number(row[name]) for row in rows], size) for name in LINES
+    }
     return {
         "organizations": size,
         "figures": "projected from " + ", ".join(f"{each:,.0f}" for each in sizes),
         BYTES: number(rows[-1][BYTES]),
-        **found,
-        PER_ORGANIZATION: found[COORDINATOR] / size,
+        **projections,
+        PER_ORGANIZATION: projections[COORDINATOR] / size,
     }
 
 

@@ -1,8 +1,8 @@
-"""A job of C3O as a federation: one slice of its runs is the newcomer, the others are members.
+"""A C3O job as a federation: one slice of its runs is the new participant, the others are members.
 
-All start from the same public belief: the physics prior and a Gaussian process conditioned on 48
+All start from the same public posterior: the physics prior and a Gaussian process conditioned on 48
 published runs. The constants of the process are fitted to those runs and to the job `sort`, never
-to a run time of the judged jobs. The newcomer holds the configurations of its slice, and the
+to a run time of the judged jobs. The new participant holds the configurations of its slice, and the
 members hold those of the other slices. The coordinator asks about points in the job's public box.
 """
 
@@ -31,13 +31,13 @@ TARGET_POINTS = 80
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobFederation:
-    """A newcomer, the organizations of its job, and what is public.
+    """A new participant, the organizations of its job, and what is public.
 
     Attributes:
-        number: of the newcomer.
-        start: the public start, over others, newcomer and box.
+        number: of the new participant.
+        start: the public start, over others, new participant and box.
         others: the federation's workloads.
-        newcomer: the newcomer's, only to judge by.
+        new_participant: the new participant's, only to judge by.
         box: scaled features of the job's public box, those that vary.
         features: the others', scaled the same.
     """
@@ -45,30 +45,30 @@ class JobFederation:
     number: int
     start: GaussianPosterior
     others: JobConfigurations
-    newcomer: JobConfigurations
+    new_participant: JobConfigurations
     box: Floats
     features: Floats
 
     @property
     def targets(self) -> Positions:
-        """Positions of the box in the belief."""
-        return np.arange(len(self.box)) + len(self.others) + len(self.newcomer)
+        """Positions of the box in the posterior."""
+        return np.arange(len(self.box)) + len(self.others) + len(self.new_participant)
 
     def organizations(self) -> list[Sender]:
         """Everybody of the federation by itself."""
         names = sorted(set(self.others.organizations.tolist()))
         return [
-            Sender(np.flatnonzero(chosen), self.others.log_seconds[chosen])
-            for chosen in (self.others.organizations == name for name in names)
+            Sender(np.flatnonzero(members), self.others.log_seconds[members])
+            for members in (self.others.organizations == name for name in names)
         ]
 
     def together(self) -> Sender:
         """Everybody of the federation with one noise, as secure aggregation would give."""
         return Sender(np.arange(len(self.others)), self.others.log_seconds)
 
-    def asked(self, belief: GaussianPosterior) -> GaussianPosterior:
-        """Return the part of `belief` about the newcomer's configurations."""
-        return marginal(belief, np.arange(len(self.newcomer)) + len(self.others))
+    def query_posterior(self, posterior: GaussianPosterior) -> GaussianPosterior:
+        """Return the part of `posterior` about the new participant's configurations."""
+        return marginal(posterior, np.arange(len(self.new_participant)) + len(self.others))
 
 
 def published_kernel(data: C3O) -> JobKernel:
@@ -79,21 +79,26 @@ def published_kernel(data: C3O) -> JobKernel:
 
 
 def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> JobFederation:
-    """The federation that the newcomer of that number finds; `seed` draws the box's points."""
-    name = data.newcomers[number]
-    newcomer = data.slices.of(name)
-    job = JOBS[str(newcomer.jobs[0])]
+    """Return the federation of new participant `number`. `seed` draws the box's points."""
+    name = data.new_participants[number]
+    new_participant = data.slices.of(name)
+    job = JOBS[str(new_participant.jobs[0])]
     same_job = data.slices.jobs == job.name
     others = data.slices.where(same_job & (data.slices.organizations != name))
     rng = np.random.default_rng([seed, number])
     box = job.random_features(rng, TARGET_POINTS)
-    machine = newcomer.machines[:1].repeat(TARGET_POINTS)
-    asked = JobPoints(newcomer.jobs[:1].repeat(TARGET_POINTS), machine, box)
-    points = _points(data.published).joined(_points(others)).joined(_points(newcomer))
-    physics = [data.published.physics, others.physics, newcomer.physics, np.zeros(TARGET_POINTS)]
-    prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(asked)))
-    known = np.arange(len(data.published))
-    start = condition(prior, known, data.published.log_seconds, RECORD_VARIANCE)
+    machine = new_participant.machines[:1].repeat(TARGET_POINTS)
+    queries = JobPoints(new_participant.jobs[:1].repeat(TARGET_POINTS), machine, box)
+    points = _points(data.published).joined(_points(others)).joined(_points(new_participant))
+    physics = [
+        data.published.physics,
+        others.physics,
+        new_participant.physics,
+        np.zeros(TARGET_POINTS),
+    ]
+    prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(queries)))
+    published = np.arange(len(data.published))
+    start = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box
     varies = low < high
 
@@ -104,7 +109,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
         number,
         marginal(start, np.arange(len(data.published), len(prior.mean))),
         others,
-        newcomer,
+        new_participant,
         scaled(box),
         scaled(others.features),
     )

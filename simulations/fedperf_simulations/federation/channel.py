@@ -1,8 +1,8 @@
 """Directed reports between organizations and a coordinator, by the code of client and server.
 
 Only an organization's `DirectedReport`s reach the coordinator. The channel works on any list of
-public points with a Gaussian belief (mean and covariance) about them. The organizations' points
-and the points that the design is for are positions in that belief.
+public points with a Gaussian posterior (mean and covariance) about them. The organizations' points
+and the points that the design is for are positions in that posterior.
 
 There are two policies. By `public_configurations` the coordinator knows the organizations' points
 and designs directions for them. By `private_configurations` it knows only the job's box.
@@ -62,7 +62,7 @@ class Sender:
     """A sender that adds up workloads: an organization, or several by secure aggregation.
 
     Attributes:
-        positions: in the belief, of the point of each workload, [workloads].
+        positions: in the posterior, of the point of each workload, [workloads].
         log_seconds: what each took, [workloads]; only reports on it leave.
         lies: None for an honest sender; else it sends so many times its noise's scale,
             with random signs.
@@ -105,22 +105,22 @@ def noise_for(promised: float, *, replace_one: bool = False, delta: float = DELT
     the same promise takes exactly twice the noise.
     """
     budget = PrivacyBudget(promised, delta)
-    found = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
-    return 2 * found if replace_one else found
+    calibrated = calibrate(lambda noise: [to_event(ReportParameters(noise, 1.0))], budget)
+    return 2 * calibrated if replace_one else calibrated
 
 
 def public_configurations(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     senders: Sequence[Sender],
     targets: Positions,
     *,
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the belief after all stages; the list of points is public, what runs took is secret.
+    """Return the posterior after all stages. Points are public, run times are secret.
 
     Args:
-        belief: the public start, over the points of senders and targets and any others.
+        posterior: the public start, over the points of senders and targets and any others.
         senders: each with noise of its own.
         targets: positions that the answers should tell about.
         channel: public parameters.
@@ -129,7 +129,7 @@ def public_configurations(
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         question = design_query(
-            belief,
+            posterior,
             [each.positions for each in senders],
             targets,
             kappa=stage.kappa,
@@ -140,7 +140,7 @@ def public_configurations(
         reports = []
         for sender, design in zip(senders, question.designs, strict=True):
             report = directed_report(
-                _residuals(belief, sender),
+                _residuals(posterior, sender),
                 design,
                 noise,
                 slot=_slot(number),
@@ -148,18 +148,18 @@ def public_configurations(
                 design_version=number,
             )
             reports.append(_said(sender, report, noise_multiplier, noise))
-        belief = infer(
-            belief,
+        posterior = infer(
+            posterior,
             question,
             reports,
             noise_multiplier=noise_multiplier,
             record_variance=channel.record_variance,
         ).posterior
-    return belief
+    return posterior
 
 
 def private_configurations(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     senders: Sequence[Sender],
     box: PublicBox,
     *,
@@ -169,11 +169,11 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the belief after all stages; the points of the senders are secret as well.
+    """Return the posterior after all stages; the points of the senders are secret as well.
 
     Args:
-        belief: over the box, and over the senders' points, which the coordinator's side
-            never uses; the senders take the mean there, as anybody can who has the belief.
+        posterior: over the box, and over the senders' points, which the coordinator's side
+            never uses; the senders take the mean there, as anybody can who has the posterior.
         senders: each with noise of its own.
         box: public points of the job, which are also the questions.
         features: of each sender's workloads, scaled as the box's, [workloads, features].
@@ -185,22 +185,22 @@ def private_configurations(
     answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
-        clip = clip_over(belief, box, kappa=stage.kappa, record_variance=channel.record_variance)
+        clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
-        for sender, places, said in zip(senders, features, answers, strict=True):
+        for sender, places, sender_answers in zip(senders, features, answers, strict=True):
             report = directed_report(
-                _residuals(belief, sender),
+                _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
                 noise,
                 slot=_slot(number),
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            said.append((hidden, _said(sender, report, noise_multiplier, noise)))
-        belief = learn_hidden(
-            belief, box, answers, declared, record_variance=channel.record_variance
+            sender_answers.append((hidden, _said(sender, report, noise_multiplier, noise)))
+        posterior = learn_hidden(
+            posterior, box, answers, declared, record_variance=channel.record_variance
         ).posterior
-    return belief
+    return posterior
 
 
 def directed_report(
@@ -230,9 +230,9 @@ def directed_report(
     return DirectedReport(slot, design_version, GRID_EXPONENT, values)
 
 
-def _residuals(belief: GaussianPosterior, sender: Sender) -> list[PointResiduals]:
+def _residuals(posterior: GaussianPosterior, sender: Sender) -> list[PointResiduals]:
     """Computed at home: every workload of the sender, at its place in the sender's design."""
-    residuals = sender.log_seconds - belief.mean[sender.positions]
+    residuals = sender.log_seconds - posterior.mean[sender.positions]
     return [
         PointResiduals(np.array([place]), np.array([residual]))
         for place, residual in enumerate(residuals)

@@ -1,9 +1,10 @@
 """A year in memory of large organizations whose platforms drift.
 
-Coordinator, members, ledgers, gate, desks and calendar are the product's (`memory_federation`).
-Reports give synthetic rows for rehearsal, rounds give candidates, and the next window's reports
-decide about them. The operator announces every segment of the year as an epoch, a day before it
-begins. Without announcements an epoch begins when reports show a drift. Noise is seeded.
+Coordinator, members, ledgers, gate, controllers and calendar are the product's
+(`memory_federation`). Reports give synthetic rows for rehearsal, rounds give candidates, and the
+next window's reports decide about them. The operator announces every segment of the year as an
+epoch, a day before it begins. Without announcements an epoch begins when reports show a drift.
+Noise is seeded.
 
 At each slot an organization sums over the workloads that finished before the slot opened, each
 counted once. Members that share a workload share its computation. The gradients at the public
@@ -65,14 +66,14 @@ class TrainingMode:
         own_history: workloads of earlier epochs stay in the sums; else only those of now.
         rehearses: synthetic rows of earlier epochs are rehearsed.
         private: with the noise of the schedule.
-        judged: versions come into force by the product's verdicts; else the newest one is in
+        is_evaluated: versions come into force by the product's verdicts; else the newest one is in
             force at the end of its window, whatever it forgot.
     """
 
     own_history: bool
     rehearses: bool
     private: bool = True
-    judged: bool = True
+    is_evaluated: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,9 +108,9 @@ class CurrentRegimeHistory:
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
         """Return the workloads that finished then, of the newest epoch."""
-        found = self.lived.between(since, until)
-        newest = max((each.regime for each in found), default=0)
-        return [each for each in found if each.regime == newest]
+        places = self.lived.between(since, until)
+        newest = max((each.regime for each in places), default=0)
+        return [each for each in places if each.regime == newest]
 
 
 class WithoutRehearsal(LinearizedAvg):
@@ -125,7 +126,7 @@ class WithoutRehearsal(LinearizedAvg):
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
-        """As `LinearizedAvg`, without the rows."""
+        """Return the next weights as `LinearizedAvg` does, without the rehearsed rows."""
         del rehearsed
         return LinearizedAvg.next(self, current, answers, question)
 
@@ -157,14 +158,14 @@ class FederatedYear:
         with directory_in_memory() as place:
             config = ServerConfig(place / "coordinator", HOST, world.calendar)
             clock, gradients = Clock(period.start), SharedGradients()
-            task, newcomers = self._task(gradients), self._newcomers(clock, gradients)
-            with memory_federation(config, task, newcomers, clock=clock) as federation:
+            task, new_participants = self._task(gradients), self._new_participants(clock, gradients)
+            with memory_federation(config, task, new_participants, clock=clock) as federation:
                 for window in range(period.windows):
                     end = period.window_start(window + 1)
                     if end in announced:
                         _announce(federation, end - BEFORE)
                     federation.live(end)
-                    if not self.way.judged:
+                    if not self.way.is_evaluated:
                         _put_in_force(federation)
                     yield federation
 
@@ -187,7 +188,7 @@ class FederatedYear:
             world.plans,
         )
 
-    def _newcomers(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
+    def _new_participants(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
         schedule, shared = self._schedule(), SharedAnswers(gradients=gradients)
         budget = least_budget(schedule, delta=self.world.planned.budget.delta)
         return [
@@ -205,7 +206,7 @@ class FederatedYear:
         ]
 
     def _schedule(self) -> Schedule:
-        """As planned; who sends the workloads of one epoch alone declares no more than these."""
+        """Return the planned schedule. Declared workloads are those of the epochs that are sent."""
         schedule = self.world.planned.schedule
         return replace(schedule, slots=tuple(map(self._planned, schedule.slots)))
 

@@ -105,10 +105,10 @@ class EngineFleet:
     nodes: Mapping[bytes, int]
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
-        """As `Fleet`; the engine lets everybody in."""
+        """Accept all members (see `Fleet`)."""
 
     def round(self) -> "EngineRound":
-        """As `Fleet`."""
+        """Return a round of this fleet (see `Fleet`)."""
         return EngineRound(self)
 
 
@@ -122,7 +122,7 @@ class EngineRound:
     _sent: bool = False
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
-        """As `FleetRound`; sent together with all others, when replies are awaited."""
+        """Queue a message (see `FleetRound`). All are sent together by `replies`."""
         node = self.fleet.nodes.get(organization_id)
         if node is None or organization_id in self._asked:
             return False
@@ -132,16 +132,16 @@ class EngineRound:
         return True
 
     def replies(self) -> Sequence[Reply]:
-        """As `FleetRound`; waits for all who were asked."""
+        """Send all messages and wait for every reply (see `FleetRound`)."""
         if self._sent or not self._asked:
             return ()
         self._sent = True
         whose = {node: each for each, node in self.fleet.nodes.items()}
-        found = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
-        return [_reply(whose[each.metadata.src_node_id], each) for each in found]
+        replies = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
+        return [_reply(whose[each.metadata.src_node_id], each) for each in replies]
 
     def close(self) -> None:
-        """As `FleetRound`."""
+        """Drop all messages (see `FleetRound`)."""
         self._asked.clear()
 
 
@@ -151,18 +151,18 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     Raises:
         EngineError: a node does not say it.
     """
-    asked = [
+    queries = [
         Message(RecordDict(), node, f"query.{PARTITION}") for node in sorted(grid.get_node_ids())
     ]
-    found: dict[bytes, int] = {}
-    for each in grid.send_and_receive(asked, timeout=TIMEOUT_SECONDS):
+    numbers: dict[bytes, int] = {}
+    for each in grid.send_and_receive(queries, timeout=TIMEOUT_SECONDS):
         if each.has_error():
             raise EngineError(f"a node does not say its partition: {each.error.reason}")
         number = each.content.config_records[PARTITION][PARTITION]
-        found[roster_id(int(str(number)))] = each.metadata.src_node_id
-    if len(found) != len(asked):
-        raise EngineError(f"{len(found)} of {len(asked)} nodes said which partition they hold")
-    return EngineFleet(grid, found)
+        numbers[roster_id(int(str(number)))] = each.metadata.src_node_id
+    if len(numbers) != len(queries):
+        raise EngineError(f"{len(numbers)} of {len(queries)} nodes said which partition they hold")
+    return EngineFleet(grid, numbers)
 
 
 def partition_answer(question: Message, partition: int) -> Message:
@@ -262,7 +262,7 @@ def main(grid: Grid, context: Context) -> None:
     config = training.config(run.place, organizations=len(fleet.nodes))
     with open_federation(config, training.task, fleet, clock=clock) as (federation, service):
         for number in range(len(fleet.nodes)):
-            new = _newcomer(training, number, MeasuredHistory(()))
+            new = _new_participant(training, number, MeasuredHistory(()))
             member, home = admit_member(federation, new)
             calls = memory_calls(service, member, federation.meter)
             create_ledger(federation, new, home, Exchange(calls, Membership.load(home.identity)))
@@ -270,19 +270,21 @@ def main(grid: Grid, context: Context) -> None:
     _log.info("the rounds are over", coordinator=str(config.directory))
 
 
-def _newcomer(training: LinearizedTraining, number: int, history: MeasuredHistory) -> NewMember:
-    return training.newcomer(number, history, _shared(), Clock(START))
+def _new_participant(
+    training: LinearizedTraining, number: int, history: MeasuredHistory
+) -> NewMember:
+    return training.new_participant(number, history, _shared(), Clock(START))
 
 
 @cache
 def _shared() -> SharedAnswers:
-    """Of all members who are called in this process."""
+    """Return the shared answers of all members in this process."""
     return SharedAnswers()
 
 
 @lru_cache(maxsize=1)
 def _opened(body: bytes) -> TrainRequest:
-    """Return all members get the same request, so that a process opens it once."""
+    """Return the opened request. All members get the same one, so a process opens it once."""
     return open_request(body)
 
 
@@ -302,7 +304,7 @@ def _member(context: Context) -> Iterator[tuple[Participant, PrivacyLedger]]:
     run, number = _Run.of(context), int(context.node_config[PARTITION_ID_KEY])
     training, clock = _training(run.what), Clock(START)
     config = training.config(run.place, organizations=int(context.node_config[NUM_PARTITIONS_KEY]))
-    new = _newcomer(training, number, run.what.history(number))
+    new = _new_participant(training, number, run.what.history(number))
     home = member_home(config, new)
     membership = Membership.load(home.identity)
     with closing(Database(config.database_url)) as database, threadpool_limits(1), one_thread():

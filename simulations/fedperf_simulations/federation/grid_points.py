@@ -5,7 +5,7 @@ each sender adds up its own workloads: one vector of norm at most 1 by the norm 
 `fedperf_shared.releases.linear_queries`, which hides where the workload lies as well as what it
 took. The server knows the grid and how many workloads a sender declared, a public number. It takes
 them as distinct points drawn evenly from the grid: what another draw would have summed up to is one
-more noise, computed from the belief.
+more noise, computed from the posterior.
 
 Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
 """
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def design_grid_query(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     declared: float,
     *,
     kappa: float,
@@ -33,10 +33,10 @@ def design_grid_query(
     record_variance: float,
     directions: int,
 ) -> Design:
-    """Return the question of one stage to every sender, a design over all points of the belief.
+    """Return the question of one stage to every sender, a design over all points of the posterior.
 
     Args:
-        belief: over the grid, every point of which matters alike.
+        posterior: over the grid, every point of which matters alike.
         declared: number of workloads of a sender.
         kappa: clip in standard deviations of what is believed of a record.
         noise_multiplier: of a sender's noise.
@@ -46,14 +46,14 @@ def design_grid_query(
     Raises:
         ConfigurationError: the declared number is not within the grid.
     """
-    everywhere = np.arange(len(belief.mean))
+    everywhere = np.arange(len(posterior.mean))
     question = design_query(
-        belief,
+        posterior,
         [everywhere],
         everywhere,
         kappa=kappa,
         # A grid of which a share is seen, as loud as the whole grid under more noise.
-        noise_multiplier=noise_multiplier / _share(belief, declared),
+        noise_multiplier=noise_multiplier / _share(posterior, declared),
         record_variance=record_variance,
         directions=directions,
     )
@@ -61,7 +61,7 @@ def design_grid_query(
 
 
 def learn_on_grid(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     design: Design,
     reports: Sequence[DirectedReport],
     declared: Sequence[float],
@@ -69,10 +69,10 @@ def learn_on_grid(
     noise_multiplier: float,
     record_variance: float,
 ) -> Update:
-    """Return the belief after the answers of a stage.
+    """Return the posterior after the answers of a stage.
 
     Args:
-        belief: over the grid; the residuals were taken against its mean.
+        posterior: over the grid; the residuals were taken against its mean.
         design: what was asked.
         reports: one for each sender.
         declared: number of workloads of each.
@@ -91,37 +91,37 @@ def learn_on_grid(
     directions = design.directions
     observations = []
     for report, count in zip(reports, declared, strict=True):
-        share = _share(belief, count)
-        noise = drawing_noise(belief, directions, count)
+        share = _share(posterior, count)
+        noise = drawing_noise(posterior, directions, count)
         noise += share * record_variance * directions @ directions.T
         noise += noise_multiplier**2 * np.eye(design.values)
         observations.append(Observation(share * directions, report.natural(), noise))
-    return update(belief, observations)
+    return update(posterior, observations)
 
 
-def drawing_noise(belief: GaussianPosterior, directions: Floats, count: float) -> Floats:
+def drawing_noise(posterior: GaussianPosterior, directions: Floats, count: float) -> Floats:
     """Variance of sums because nobody knows at which points a sender's workloads lie.
 
     Noise and the spread of single records come on top.
 
     Args:
-        belief: about the log seconds of all points.
+        posterior: about the log seconds of all points.
         directions: that are summed up, float64 [values, points].
         count: of workloads, each at another point, all points alike; above 0.
 
     Returns:
-        Covariance of the sums, the mean over what the belief holds possible, [values, values].
+        Covariance of the sums, the mean over what the posterior holds possible, [values, values].
     """
-    points = len(belief.mean)
-    single = (directions * belief.variances()) @ directions.T / points
-    common = directions @ belief.covariance @ directions.T / points**2
-    left = 1 - _share(belief, count)
+    points = len(posterior.mean)
+    single = (directions * posterior.variances()) @ directions.T / points
+    common = directions @ posterior.covariance @ directions.T / points**2
+    left = 1 - _share(posterior, count)
     noise = count * left * points / max(points - 1, 1) * (single - common)
     return np.asarray((noise + noise.T) / 2)
 
 
-def _share(belief: GaussianPosterior, count: float) -> float:
-    points = len(belief.mean)
+def _share(posterior: GaussianPosterior, count: float) -> float:
+    points = len(posterior.mean)
     if not 0 < count <= points:
         raise ConfigurationError(
             f"a sender has above 0 and at most {points} workloads on this grid, got {count!r}"

@@ -139,8 +139,8 @@ def fit_kernel(
         gradient = 0.5 * np.array([np.sum(curvature * each) for each in slopes])
         return float(value), gradient + away / HYPERPRIOR_SD
 
-    found = minimize(loss, centre, jac=True, method="L-BFGS-B", options={"maxiter": FIT_STEPS})
-    return JobKernel(*(float(each) for each in np.exp(found.x)))
+    result = minimize(loss, centre, jac=True, method="L-BFGS-B", options={"maxiter": FIT_STEPS})
+    return JobKernel(*(float(each) for each in np.exp(result.x)))
 
 
 def _covariance_and_slopes(logs: Floats, points: JobPoints) -> tuple[Floats, list[Floats]]:

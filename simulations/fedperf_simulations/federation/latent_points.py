@@ -74,7 +74,7 @@ class PublicBox:
     """Points spread evenly over the public box of a job, which also are the questions.
 
     Attributes:
-        positions: of the points in the belief, [points].
+        positions: of the points in the posterior, [points].
         features: scaled into [-1, 1], those that vary, [points, features].
     """
 
@@ -104,35 +104,35 @@ class HiddenStage:
 
 
 def clip_over(
-    belief: GaussianPosterior, box: PublicBox, *, kappa: float, record_variance: float
+    posterior: GaussianPosterior, box: PublicBox, *, kappa: float, record_variance: float
 ) -> float:
     """Return the clip of a stage, log seconds: `kappa` standard deviations of a record's residual.
 
     Args:
-        belief: about the points; its variance is averaged over those in the box.
+        posterior: about the points; its variance is averaged over those in the box.
         box: where records may lie.
         kappa: how many.
         record_variance: of a record around its point, (log seconds)^2.
     """
-    variance = float(np.mean(belief.variances()[box.positions]))
+    variance = float(np.mean(posterior.variances()[box.positions]))
     return kappa * math.sqrt(variance + record_variance)
 
 
 def learn_hidden(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     box: PublicBox,
     answers: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
     declared: Sequence[float],
     *,
     record_variance: float,
 ) -> Update:
-    """Return the belief after the newest stage.
+    """Return the posterior after the newest stage.
 
     Args:
-        belief: before the newest stage; residuals of that are against its mean.
+        posterior: before the newest stage; residuals of that are against its mean.
         box: public points of the job.
         answers: every stage of each sender so far, oldest first; all tell where its
-            workloads are, the newest how far the belief is off there.
+            workloads are, the newest how far the posterior is off there.
         declared: number of workloads that each sender declared.
         record_variance: of a record around its point, (log seconds)^2.
 
@@ -140,16 +140,16 @@ def learn_hidden(
         InvalidReleaseError: an answer has another length than its stage asks for.
     """
     return update(
-        belief,
+        posterior,
         [
-            _observation(belief, box, stages, count, record_variance)
+            _observation(posterior, box, stages, count, record_variance)
             for stages, count in zip(answers, declared, strict=True)
         ],
     )
 
 
 def _observation(
-    belief: GaussianPosterior,
+    posterior: GaussianPosterior,
     box: PublicBox,
     stages: Sequence[tuple[HiddenStage, DirectedReport]],
     count: float,
@@ -160,11 +160,11 @@ def _observation(
     stage, report = stages[-1]
     weight = stage.clip / math.sqrt(1 - stage.offset_share)
     slopes = np.linalg.pinv(phi.T)
-    covariance = belief.covariance[np.ix_(box.positions, box.positions)]
+    covariance = posterior.covariance[np.ix_(box.positions, box.positions)]
     beyond = np.eye(len(phi.T)) - phi.T @ slopes
     rest = float(np.mean(np.sum((beyond @ covariance) * beyond, axis=1)))
     of_slopes = np.sum((slopes @ covariance) * slopes, axis=1)
-    matrix = np.zeros((len(phi), len(belief.mean)))
+    matrix = np.zeros((len(phi), len(posterior.mean)))
     matrix[:, box.positions] = products @ slopes
     noise = products * (record_variance + max(rest, 0.0)) + np.diag(doubt @ of_slopes)
     noise += (stage.noise_multiplier * weight) ** 2 * np.eye(len(phi))
@@ -183,18 +183,19 @@ def _products(
     total = precision * expected
     rows, columns = np.triu_indices(size)
     for stage, report in stages:
-        asked = len(rows) if stage.offset_share > 0 else 0
-        if report.values.shape != (asked + size,):
+        offset_rows = len(rows) if stage.offset_share > 0 else 0
+        if report.values.shape != (offset_rows + size,):
             raise InvalidReleaseError(
-                f"an answer has the shape {report.values.shape}, its stage {asked + size} values"
+                f"an answer has the shape {report.values.shape}, its stage "
+                f"{offset_rows + size} values"
             )
-        if not asked:
+        if not offset_rows:
             continue
         half = np.where(rows == columns, 1.0, math.sqrt(0.5)) / math.sqrt(stage.offset_share)
-        seen, noise = np.zeros((size, size)), np.ones((size, size))
-        seen[rows, columns] = seen[columns, rows] = report.natural()[:asked] * half
+        products, noise = np.zeros((size, size)), np.ones((size, size))
+        products[rows, columns] = products[columns, rows] = report.natural()[:offset_rows] * half
         noise[rows, columns] = noise[columns, rows] = (stage.noise_multiplier * half) ** 2
         precision = precision + 1 / noise
-        total = total + seen / noise
+        total = total + products / noise
     values, vectors = np.linalg.eigh(total / precision)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T, 1 / precision

@@ -112,7 +112,7 @@ class LinearizedTraining:
         directory, table = place / "coordinator", self.schedule.calendar
         return ServerConfig(directory, HOST, table, quorum=min(2, organizations))
 
-    def newcomer(
+    def new_participant(
         self, number: int, history: MeasuredHistory, shared: SharedAnswers, clock: Clock
     ) -> NewMember:
         """Return the organization with that number, and what it executed."""
@@ -129,12 +129,13 @@ class LinearizedTraining:
     def candidates(self, histories: Sequence[MeasuredHistory]) -> list[Weights]:
         """Return the weights after each step, lived in memory."""
         clock, shared = Clock(START), SharedAnswers()
-        newcomers = [
-            self.newcomer(number, each, shared, clock) for number, each in enumerate(histories)
+        new_participants = [
+            self.new_participant(number, each, shared, clock)
+            for number, each in enumerate(histories)
         ]
         with directory_in_memory() as place:
-            config = self.config(place, organizations=len(newcomers))
-            with memory_federation(config, self.task, newcomers, clock=clock) as federation:
+            config = self.config(place, organizations=len(new_participants))
+            with memory_federation(config, self.task, new_participants, clock=clock) as federation:
                 federation.live(config.calendar.period.end)
                 return versions_after(federation.database)
 

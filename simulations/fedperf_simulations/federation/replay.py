@@ -58,7 +58,7 @@ class NothingToReplayError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What came to a coordinator from outside, in the order of its coming.
+    """The inputs of a coordinator from outside, in order of arrival.
 
     Attributes:
         rows: to be stored as they are, and when.
@@ -114,10 +114,10 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     """
     history, fleet = _History.of(source, config.calendar.period), MemoryFleet()
     with source.transaction() as session:
-        known = registry.version_numbers(session)
-        if not known:
+        versions = registry.version_numbers(session)
+        if not versions:
             raise NothingToReplayError
-        first = registry.get_version(session, min(known))
+        first = registry.get_version(session, min(versions))
     task = replace(task, pretrained=task.model_format.decode(first.checkpoint))
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:
@@ -154,7 +154,7 @@ class _Updates:
     _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
 
     def answer(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
-        """As `memory_transport.Answer`; never where nothing is stored."""
+        """Return a future as `memory_transport.Answer` does. Nothing stored leaves it pending."""
         row = self.stored.get((organization_id, request.slot.window, request.slot.index))
         answer: Future[SignedRelease] = Future()
         if row is not None:
@@ -162,7 +162,7 @@ class _Updates:
         return answer
 
     def arrive(self, now: datetime) -> None:
-        """What was received by now is there."""
+        """Complete the answers received by `now`."""
         for row, answer in self._waiting:
             if row.received_at <= now and not answer.done():
                 answer.set_result(SignedRelease(row.payload, row.signature))
@@ -189,17 +189,17 @@ def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]
     """By what it is about: in words, and all of it."""
     with database.transaction() as session:
         correction = registry.published_correction(session)
-        found: dict[str, tuple[str, object]] = {
+        outcome: dict[str, tuple[str, object]] = {
             f"version {each.version}": (str(each.status), each.checkpoint)
             for each in registry.versions(session)
         }
         for epoch in regimes(session):
             words = f"{epoch.cause}, reference {epoch.reference_version}"
-            found[f"epoch {epoch.number}"] = (words, epoch.begins_at)
-        for number, seen in enumerate(stored_drifts(session, period), 1):
-            words = f"{seen.drift.platform.name.lower()} by {seen.drift.log_factor:+.2f}"
-            found[f"drift {number}"] = (words, seen.drift)
+            outcome[f"epoch {epoch.number}"] = (words, epoch.begins_at)
+        for number, drift in enumerate(stored_drifts(session, period), 1):
+            words = f"{drift.drift.platform.name.lower()} by {drift.drift.log_factor:+.2f}"
+            outcome[f"drift {number}"] = (words, drift.drift)
     if correction is not None:
         words = f"against version {correction.reference_version}"
-        found["correction"] = (words, correction.mean.tobytes())
-    return found
+        outcome["correction"] = (words, correction.mean.tobytes())
+    return outcome

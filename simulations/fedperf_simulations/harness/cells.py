@@ -51,8 +51,8 @@ class KeptCell:
     @classmethod
     def of(cls, rows: Sequence[Row], dependencies: str) -> Self:
         """Return a cell of rows that were computed."""
-        kept = orjson.loads(orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY))
-        return cls(kept, dependencies, _digest(kept, dependencies))
+        stored = orjson.loads(orjson.dumps(rows, option=orjson.OPT_SERIALIZE_NUMPY))
+        return cls(stored, dependencies, _digest(stored, dependencies))
 
     @classmethod
     def read(cls, path: Path) -> Self:

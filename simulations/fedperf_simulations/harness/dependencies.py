@@ -102,20 +102,20 @@ class Dependencies:
 
 def package_roots() -> dict[str, Path]:
     """Directory of each package of the project."""
-    found = {name: find_spec(name) for name in PACKAGES}
+    specs = {name: find_spec(name) for name in PACKAGES}
     return {
         name: Path(next(iter(spec.submodule_search_locations or ())))
-        for name, spec in found.items()
+        for name, spec in specs.items()
         if spec is not None
     }
 
 
 def entry_points() -> dict[str, list[str]]:
     """Modules of the project's entry points by group."""
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for each in distribution("fedperf").entry_points:
-        found.setdefault(each.group, []).append(each.module)
-    return found
+        modules.setdefault(each.group, []).append(each.module)
+    return modules
 
 
 def reached(
@@ -128,17 +128,17 @@ def reached(
         packages: directory of each package that is looked into.
         groups: modules of entry points that are loaded by the name of a group.
     """
-    found: dict[str, tuple[Path, str]] = {}
+    origins: dict[str, tuple[Path, str]] = {}
     todo = {"": start}
     while todo:
         name, path = todo.popitem()
         digest, named = _source(path)
-        found[name] = path, digest
+        origins[name] = path, digest
         for each in {*named, *(module for name in named for module in groups.get(name, ()))}:
             target = _path_of(each, packages)
-            if target is not None and target != start and each not in found:
+            if target is not None and target != start and each not in origins:
                 todo[each] = target
-    return found
+    return origins
 
 
 def versions() -> dict[str, str]:
@@ -180,7 +180,7 @@ def _is_text(statement: ast.AST) -> bool:
 
 
 def _path_of(name: str, packages: Mapping[str, Path]) -> Path | None:
-    """Of a module's file; None where the name is none of a module that counts."""
+    """Return the path of a module's file, or None if the module does not count."""
     package, *parts = name.split(".")
     if package not in packages or name.startswith(NOT_COUNTED):
         return None

@@ -44,7 +44,7 @@ class Settings:
         jobs: processes to use at once.
         quick: a small version that shows that everything runs.
         dependencies: digest of the code, data and libraries that cells depend on.
-        kept: folder whose cells are only read, so that nothing is computed; None to compute.
+        stored_results: folder whose cells are only read, to compute nothing; None to compute.
         used: digest of every cell that this process was given, by name.
     """
 
@@ -54,7 +54,7 @@ class Settings:
     jobs: int = 1
     quick: bool = False
     dependencies: str = ""
-    kept: Path | None = None
+    stored_results: Path | None = None
     used: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -77,16 +77,16 @@ class Settings:
                 code or data.
         """
         name = f"{key}-{self.variant}"
-        if self.kept is None:
+        if self.stored_results is None:
             path = self.out / "cells" / f"{name}.json"
             cell = cells.kept_or_computed(path, self.dependencies, compute)
         else:
-            cell = cells.fit_cell(self.kept / "cells" / f"{name}.json", self.dependencies)
+            cell = cells.fit_cell(self.stored_results / "cells" / f"{name}.json", self.dependencies)
         self.used[name] = cell.digest
         return cell.rows
 
     def cell(self, key: str, compute: Callable[[], Row]) -> Row:
-        """As `cases`, of a single row."""
+        """Return the single row of `cases`."""
         return self.cases(key, lambda: [compute()])[0]
 
 
@@ -203,7 +203,7 @@ def conduct(experiment: Experiment, settings: Settings) -> Mapping[str, object]:
     depends = dependencies_of(experiment, settings.data)
     keyed = replace(settings, dependencies=depends.digest)
     experiment.run(keyed)
-    reading = replace(keyed, kept=settings.out, jobs=1, used={})
+    reading = replace(keyed, stored_results=settings.out, jobs=1, used={})
     outcome = outcome_of_kept(experiment, reading, depends)
     stamp = provenance(settings, outcome.data_files)
     summary: dict[str, object] = {

@@ -208,8 +208,8 @@ def page(claims: Sequence[Claim]) -> str:
     """Return the page as text."""
     targets = [target for each in claims for target in each.targets]
     holding = sum(bool(each["holds"]) for each in targets)
-    shown = [(each, _origin(each), map(_target, each.targets)) for each in claims]
-    return render(_PAGE, claims=shown, holding=holding, targets=len(targets), heads=HEADS)
+    entries = [(each, _origin(each), map(_target, each.targets)) for each in claims]
+    return render(_PAGE, claims=entries, holding=holding, targets=len(targets), heads=HEADS)
 
 
 def _origin(claim: Claim) -> str:

@@ -29,15 +29,15 @@ def computed(
         jobs: processes at once; with one, all happens here.
     """
 
-    def shown(results: Iterator[Result]) -> Iterator[Result]:
+    def with_progress(results: Iterator[Result]) -> Iterator[Result]:
         console = Console(stderr=True)
         yield from track(results, what, len(tasks), console=console, transient=True)
 
     if jobs > 1 and len(tasks) > 1:
         with ProcessPoolExecutor(min(jobs, len(tasks)), initializer=_in_one_thread) as pool:
-            yield from shown(pool.map(compute, tasks))
+            yield from with_progress(pool.map(compute, tasks))
     else:
-        yield from shown(map(compute, tasks))
+        yield from with_progress(map(compute, tasks))
 
 
 def _in_one_thread() -> None:

@@ -57,12 +57,12 @@ def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iter
     """
     summary = read_summary(out)
     stamp = summary["provenance"]
-    kept = list(_cells(out, stamp["cells"]))
-    yield from kept
+    stored = list(_cells(out, stamp["cells"]))
+    yield from stored
     depends = dependencies_of(experiment, data)
     others = list(depends.differences(Dependencies(**stamp["dependencies"])))
     yield from others
-    if kept or others:
+    if stored or others:
         return
     with tempfile.TemporaryDirectory() as charts:
         reading = Settings(
@@ -71,7 +71,7 @@ def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iter
             data=data,
             quick=stamp["quick"],
             dependencies=depends.digest,
-            kept=out,
+            stored_results=out,
         )
         try:
             outcome = outcome_of_kept(experiment, reading, depends)
@@ -79,11 +79,11 @@ def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iter
             yield str(error)
             return
     yield from _names(reading.used, stamp["cells"])
-    said = orjson.loads(orjson.dumps(tables(outcome), option=orjson.OPT_SERIALIZE_NUMPY))
-    found = [line for name, rows in said.items() for line in _rows(name, summary[name], rows)]
-    yield from found[:MOST_SHOWN]
-    if len(found) > MOST_SHOWN:
-        yield f"{len(found) - MOST_SHOWN} more values differ"
+    recomputed = orjson.loads(orjson.dumps(tables(outcome), option=orjson.OPT_SERIALIZE_NUMPY))
+    lines = [line for name, rows in recomputed.items() for line in _rows(name, summary[name], rows)]
+    yield from lines[:MOST_SHOWN]
+    if len(lines) > MOST_SHOWN:
+        yield f"{len(lines) - MOST_SHOWN} more values differ"
 
 
 def _cells(out: Path, digests: Mapping[str, str]) -> Iterator[str]:
@@ -103,16 +103,17 @@ def _names(used: Mapping[str, str], named: Mapping[str, str]) -> Iterator[str]:
         yield f"cell {name}: " + ("not named by the summary" if name in used else "of no use")
 
 
-def _rows(name: str, there: Sequence[Summary], said: Sequence[Summary]) -> Iterator[str]:
+def _rows(name: str, there: Sequence[Summary], recomputed: Sequence[Summary]) -> Iterator[str]:
     """Values of a table that differ."""
-    if len(there) != len(said):
-        yield f"{name}: the summary has {len(there)}, the cells say {len(said)}"
+    if len(there) != len(recomputed):
+        yield f"{name}: the summary has {len(there)}, the cells say {len(recomputed)}"
         return
-    for place, (row, other) in enumerate(zip(there, said, strict=True)):
+    for place, (row, other) in enumerate(zip(there, recomputed, strict=True)):
         for column in dict.fromkeys([*row, *other]):
-            shown, kept = row.get(column), other.get(column)
-            if not _same(shown, kept):
-                yield f"{name} {place}, {column}: the summary has {shown!r}, the cells say {kept!r}"
+            summarized, stored = row.get(column), other.get(column)
+            if not _same(summarized, stored):
+                what = f"{name} {place}, {column}: the summary has {summarized!r}"
+                yield f"{what}, the cells say {stored!r}"
 
 
 def _same(one: object, other: object) -> bool:

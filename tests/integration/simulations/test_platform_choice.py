@@ -32,7 +32,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for design, path in (
         (HISTORY, directory / "measured.parquet"),
         (SMALL, directory / datasets.COMPARISONS / "measured.parquet"),
-        (FURTHER, directory / datasets.LESSONS / "measured.parquet"),
+        (FURTHER, directory / datasets.TRAINING / "measured.parquet"),
     ):
         path.parent.mkdir(exist_ok=True)
         log = path.with_suffix(".jsonl")

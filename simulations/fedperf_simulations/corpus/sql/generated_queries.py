@@ -158,8 +158,8 @@ def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
 
 def some(rng: np.random.Generator, choices: Sequence[str], least: int, most: int) -> list[str]:
     """Between `least` and `most` of them without repetition, as far as there are."""
-    wanted = min(int(rng.integers(least, most + 1)), len(choices))
-    places = rng.choice(len(choices), wanted, replace=False)
+    count = min(int(rng.integers(least, most + 1)), len(choices))
+    places = rng.choice(len(choices), count, replace=False)
     return [choices[place] for place in places.tolist()]
 
 
@@ -185,29 +185,29 @@ def joined(
 
 def condition(rng: np.random.Generator, table: str, *, keeps: float | None = None) -> str:
     """A condition on one table that keeps about a share of its rows, drawn where not given."""
-    found = TABLES[table]
+    columns = TABLES[table]
     share = float(keeps if keeps is not None else 10 ** rng.uniform(-1.5, 0))
-    kinds = ["number"] + ["day"] * bool(found.days) + ["word"] * (keeps is None)
+    kinds = ["number"] + ["day"] * bool(columns.days) + ["word"] * (keeps is None)
     kind = pick(rng, [*kinds, "value"] if keeps is None else kinds)
     if kind == "day":
-        column = pick(rng, list(found.days))
+        column = pick(rng, list(columns.days))
         first = int((1 - share) * _DAYS * rng.random())
-        start = np.datetime64(found.days[column]) + first
+        start = np.datetime64(columns.days[column]) + first
         end = start + max(int(share * _DAYS), 1)
         name = f"{table}.{column}"
         return f"{name} >= DATE '{start}' AND {name} < DATE '{end}'"
     if kind == "word":
-        column = pick(rng, list(found.words))
-        word = pick(rng, found.words[column])
+        column = pick(rng, list(columns.words))
+        word = pick(rng, columns.words[column])
         return f"{table}.{column} {pick(rng, ('LIKE', 'LIKE', 'NOT LIKE'))} '%{word}%'"
     if kind == "value":
-        column = pick(rng, found.few)
+        column = pick(rng, columns.few)
         if column in _VALUES:
-            chosen = sorted(some(rng, _VALUES[column], 1, 3))
-            return f"{table}.{column} IN ({', '.join(repr(each) for each in chosen)})"
+            values = sorted(some(rng, _VALUES[column], 1, 3))
+            return f"{table}.{column} IN ({', '.join(repr(each) for each in values)})"
         return f"{table}.{column} IS NOT NULL"
-    column = pick(rng, list(found.numbers))
-    low, high = found.numbers[column]
+    column = pick(rng, list(columns.numbers))
+    low, high = columns.numbers[column]
     start_at = low + (high - low) * (1 - share) * rng.random()
     return f"{table}.{column} BETWEEN {start_at:.2f} AND {start_at + (high - low) * share:.2f}"
 
@@ -215,8 +215,8 @@ def condition(rng: np.random.Generator, table: str, *, keeps: float | None = Non
 def conditions(rng: np.random.Generator, source: JoinedTables, least: int, most: int) -> str:
     """Return a WHERE of some conditions; empty for none."""
     count = int(rng.integers(least, most + 1))
-    found = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
-    return f" WHERE {' AND '.join(found)}" if found else ""
+    parts = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
+    return f" WHERE {' AND '.join(parts)}" if parts else ""
 
 
 def figure(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
@@ -243,8 +243,8 @@ def figure(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = T
 def figures(rng: np.random.Generator, source: JoinedTables, *, distinct: bool = True) -> str:
     """Return one to five aggregates with names."""
     count = int(rng.integers(1, 6))
-    found = (figure(rng, source, distinct=distinct and place == 0) for place in range(count))
-    return ", ".join(f"{each} AS f{place}" for place, each in enumerate(found))
+    texts = (figure(rng, source, distinct=distinct and place == 0) for place in range(count))
+    return ", ".join(f"{each} AS f{place}" for place, each in enumerate(texts))
 
 
 def expression(rng: np.random.Generator, source: JoinedTables) -> str:
@@ -313,8 +313,8 @@ def _star(rng: np.random.Generator, most: int = 4) -> JoinedTables:
 
 def _columns(rng: np.random.Generator, source: JoinedTables) -> str:
     there = [*source.few(), *source.numbers(), *source.words(), *source.days(), *source.many()]
-    chosen = sorted(set(some(rng, list(dict.fromkeys(there)), 2, 6)))
-    named = [f"{each} AS c{place}" for place, each in enumerate(chosen)]
+    columns = sorted(set(some(rng, list(dict.fromkeys(there)), 2, 6)))
+    named = [f"{each} AS c{place}" for place, each in enumerate(columns)]
     return ", ".join([*named, f"{expression(rng, source)} AS e"])
 
 

@@ -23,16 +23,16 @@ from fedperf_simulations.corpus.sql.sessions import (
     SqlSession,
     SqlStep,
 )
-from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet, judged_queries
+from fedperf_simulations.corpus.sql.tables import MOST_ROWS, Storage, TableSet, held_out_queries
 
-COUNTS = {SessionKind.SPARK: 90, SessionKind.DUCKDB: 60, SessionKind.JUDGED: 5}
+COUNTS = {SessionKind.SPARK: 90, SessionKind.DUCKDB: 60, SessionKind.HELD_OUT: 5}
 """Sessions of each kind."""
 
 FAMILIES = 800
 """Texts that sessions draw from."""
 
 ROWS = (10_000, 50_000, 250_000, 1_000_000, 5_000_000, 30_000_000)
-JUDGED_ROWS = (1_000_000, 30_000_000)
+HELD_OUT_ROWS = (1_000_000, 30_000_000)
 
 _STEPS = {Platform.DUCKDB: (22, 29), Platform.SPARK: (14, 19)}
 _BUDGETS = {Platform.DUCKDB: (0.03, 60.0), Platform.SPARK: (0.2, 80.0)}
@@ -103,35 +103,35 @@ class SessionDesign:
         draw = {
             SessionKind.SPARK: _spark,
             SessionKind.DUCKDB: _duckdb,
-            SessionKind.JUDGED: _judged,
+            SessionKind.HELD_OUT: _held_out,
         }[self.kind]
-        found = draw(number, self.seed)
+        session = draw(number, self.seed)
         if not self.is_quick:
-            return found
+            return session
         steps = tuple(
-            replace(step, tables=replace(step.tables, rows=ROWS[0])) for step in found.steps
+            replace(step, tables=replace(step.tables, rows=ROWS[0])) for step in session.steps
         )
-        return replace(found, steps=steps)
+        return replace(session, steps=steps)
 
     def sessions(self) -> Iterator[SqlSession]:
         """Yield all of them."""
         return map(self.session, range(self.count))
 
 
-def _judged(number: int, seed: int) -> SqlSession:
+def _held_out(number: int, seed: int) -> SqlSession:
     """Each size in Parquet and natively; the last session is Spark's, on the smaller size."""
     del seed  # what is judged is fixed
-    is_spark = number == len(JUDGED_ROWS) * 2
-    rows = JUDGED_ROWS[0 if is_spark else number // 2]
+    is_spark = number == len(HELD_OUT_ROWS) * 2
+    rows = HELD_OUT_ROWS[0 if is_spark else number // 2]
     storage = Storage.NATIVE if number % 2 else Storage.PARQUET
     steps = tuple(
         SqlStep(each.family, each.text, TableSet(each.schema, rows, storage), runs=3)
-        for each in judged_queries()
+        for each in held_out_queries()
     )
     if not is_spark:
-        return SqlSession(SessionKind.JUDGED, number, Platform.DUCKDB, 2, 8 * _GIB, steps)
+        return SqlSession(SessionKind.HELD_OUT, number, Platform.DUCKDB, 2, 8 * _GIB, steps)
     once = tuple(replace(step, runs=1) for step in steps)
-    return SqlSession(SessionKind.JUDGED, number, Platform.SPARK, 2, 4 * _GIB, once)
+    return SqlSession(SessionKind.HELD_OUT, number, Platform.SPARK, 2, 4 * _GIB, once)
 
 
 def _duckdb(number: int, seed: int) -> SqlSession:
@@ -212,10 +212,10 @@ def _cached(rng: np.random.Generator, seed: int) -> list[SqlStep]:
         for word in ("CACHE", "UNCACHE")
     )
     count = SqlStep(f"spark/count/{table}", f"SELECT COUNT(*) AS n FROM {table}", tables)
-    asked = [
+    statements = [
         _step(each, tables, rng, Platform.SPARK) for each, _ in zip(texts, range(3), strict=False)
     ]
-    return [cache, count, *asked, uncache]
+    return [cache, count, *statements, uncache]
 
 
 def _python(rng: np.random.Generator, seed: int) -> list[SqlStep]:
@@ -241,10 +241,10 @@ def _commands(rng: np.random.Generator, seed: int) -> list[SqlStep]:
     """Statements that change or show the catalogue."""
     del seed
     tables = _spark_only(rng)
-    chosen = rng.choice(len(_COMMANDS), 3, replace=False).tolist()
+    places = rng.choice(len(_COMMANDS), 3, replace=False).tolist()
     return [
         SqlStep(f"spark/command/{each}", _COMMANDS[each], tables, Outcome.COMMAND)
-        for each in chosen
+        for each in places
     ]
 
 

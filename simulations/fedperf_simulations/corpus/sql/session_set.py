@@ -60,7 +60,7 @@ class SqlRun:
     Attributes:
         execution: as the reader gives it, named by its session and its text.
         step: what it is a part of.
-        host_busy_cores: foreign load during the step.
+        host_busy_cores: interference during the step.
         run_seconds: of all runs of the step, of which this is the median.
     """
 
@@ -89,11 +89,11 @@ class SessionReading:
         session, record = read_session(directory), read_record(directory)
         self.failed_steps.update(each.error for each in record.steps if each.error)
         read = _of_spark if session.engine is Platform.SPARK else _of_duckdb
-        for found in read(directory, session, record):
-            if isinstance(found, SkippedRecord):
-                self.skipped[found.reason] += 1
+        for run in read(directory, session, record):
+            if isinstance(run, SkippedRecord):
+                self.skipped[run.reason] += 1
             else:
-                self.runs.append(found)
+                self.runs.append(run)
 
 
 def session_of(execution: Execution) -> str:
@@ -105,10 +105,10 @@ def _of_duckdb(
     directory: Path, session: SqlSession, record: SessionRecord
 ) -> Iterator[SqlRun | SkippedRecord]:
     cluster = ClusterConfig(1, session.threads, session.memory_bytes, record.machine_speed)
-    for position, (step, kept) in enumerate(zip(session.steps, record.steps, strict=False)):
+    for position, (step, result) in enumerate(zip(session.steps, record.steps, strict=False)):
         name = f"{session.name}-{position:03d}"
-        paths = [profile_path(directory, position, run) for run in range(kept.done)]
-        there = [found for path in paths if path.exists() for found in ProfileFile(path).read()]
+        paths = [profile_path(directory, position, run) for run in range(result.done)]
+        there = [profile for path in paths if path.exists() for profile in ProfileFile(path).read()]
         yield from (each for each in there if isinstance(each, SkippedRecord))
         read = [each for each in there if isinstance(each, Execution)]
         if not there:
@@ -122,9 +122,9 @@ def _of_duckdb(
             execution_id=name,
             workload=step.family,
             cluster=cluster,
-            finished_at=_moment(kept.ended_at),
+            finished_at=_moment(result.ended_at),
         )
-        busy = kept.host_busy_cores
+        busy = result.host_busy_cores
         yield SqlRun(execution, step, busy, tuple(seconds) if step.runs > 1 else ())
 
 
@@ -134,25 +134,25 @@ def _of_spark(
     """Yield each execution belongs to the step in whose time it began; what Spark counts stays."""
     numbers: Counter[int] = Counter()
     for place, _ in find_sources([directory / EVENTS], []):
-        for found in open_source(place).read():
-            if isinstance(found, SkippedRecord):
-                yield found
+        for run in open_source(place).read():
+            if isinstance(run, SkippedRecord):
+                yield run
                 continue
-            if found.origin.record.startswith("job "):
-                yield SkippedRecord(found.origin.record, BESIDE_QUERIES)
+            if run.origin.record.startswith("job "):
+                yield SkippedRecord(run.origin.record, BESIDE_QUERIES)
                 continue
-            position = _step_at(found, record.steps)
+            position = _step_at(run, record.steps)
             if position is None:
-                yield SkippedRecord(found.execution_id, "before or after all steps")
+                yield SkippedRecord(run.execution_id, "before or after all steps")
                 continue
             name = f"{session.name}-{position:03d}-{numbers[position]}"
             numbers[position] += 1
             step = session.steps[position]
             execution = replace(
-                found,
+                run,
                 execution_id=name,
                 workload=step.family,
-                cluster=replace(found.cluster, machine_speed=record.machine_speed),
+                cluster=replace(run.cluster, machine_speed=record.machine_speed),
             )
             yield SqlRun(execution, step, record.steps[position].host_busy_cores)
 
@@ -180,16 +180,16 @@ def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, s
         StorageError: it cannot be written.
     """
     # Similar plans side by side compress to a third.
-    kept = sorted(runs, key=lambda run: (run.execution.workload, run.execution.execution_id))
-    table = to_table((run.execution for run in kept), named=False)
+    ordered = sorted(runs, key=lambda run: (run.execution.workload, run.execution.execution_id))
+    table = to_table((run.execution for run in ordered), named=False)
     label = pa.dictionary(pa.int16(), pa.string())
     more: Mapping[str, tuple[pa.DataType, list[object]]] = {
-        "session": (label, [session_of(run.execution) for run in kept]),
-        "table_rows": (pa.int64(), [run.step.tables.rows for run in kept]),
-        "storage": (label, [str(run.step.tables.storage) for run in kept]),
-        "outcome": (label, [str(run.step.outcome) for run in kept]),
-        "host_busy_cores": (pa.float32(), [run.host_busy_cores for run in kept]),
-        "run_seconds": (pa.list_(pa.float32()), [list(run.run_seconds) for run in kept]),
+        "session": (label, [session_of(run.execution) for run in ordered]),
+        "table_rows": (pa.int64(), [run.step.tables.rows for run in ordered]),
+        "storage": (label, [str(run.step.tables.storage) for run in ordered]),
+        "outcome": (label, [str(run.step.outcome) for run in ordered]),
+        "host_busy_cores": (pa.float32(), [run.host_busy_cores for run in ordered]),
+        "run_seconds": (pa.list_(pa.float32()), [list(run.run_seconds) for run in ordered]),
     }
     for name, (kind, values) in more.items():
         table = table.append_column(name, pa.array(values, kind))
@@ -232,7 +232,7 @@ class SessionSummary:
         sessions: of the design.
         failed: of them without a record.
         executions: that were read.
-        disturbed: of them beside more than `DISTURBED_CORES` of foreign load.
+        disturbed: of them beside more than `DISTURBED_CORES` of interference.
         failed_steps: steps that ended with an error, by its kind.
         skipped: records that gave no execution, by reason.
     """
@@ -278,11 +278,11 @@ def join_sessions(
         InvalidInputError: there are none.
         StorageError: the file cannot be written.
     """
-    reading, failed, known = SessionReading(), 0, sessions_in(path)
+    reading, failed, sessions = SessionReading(), 0, sessions_in(path)
     for session in design.sessions():
         if (out / session.name / RECORD_FILE).exists():
             reading.take(out / session.name)
-        elif session.name not in known:
+        elif session.name not in sessions:
             failed += 1
     if not reading.runs:
         raise InvalidInputError(f"{out} holds no session with an execution")
@@ -302,10 +302,10 @@ def _require_design(design: SessionDesign, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     file = out / _DESIGN_FILE
     # More sessions of the same draw may follow.
-    wanted = orjson.dumps({**asdict(design), "count": None})
+    expected = orjson.dumps({**asdict(design), "count": None})
     if not file.exists():
-        file.write_bytes(wanted)
-    elif file.read_bytes() != wanted:
+        file.write_bytes(expected)
+    elif file.read_bytes() != expected:
         raise ConfigurationError(
             f"{out} was begun with another design ({file.read_text(encoding='utf-8')}); "
             "repeat it or name another directory"
@@ -327,9 +327,11 @@ def _run(session: SqlSession, out: Path) -> None:
         str(data),
     ]
     patience = _STARTING_SECONDS + LONGEST_SECONDS * sum(each.runs for each in session.steps)
-    with (unfinished / _SAID).open("wb") as said:
+    with (unfinished / _SAID).open("wb") as output:
         try:
-            done = subprocess.run(command, stdout=said, stderr=said, timeout=patience, check=False)
+            done = subprocess.run(
+                command, stdout=output, stderr=output, timeout=patience, check=False
+            )
         except subprocess.TimeoutExpired:
             return
     if done.returncode == 0:

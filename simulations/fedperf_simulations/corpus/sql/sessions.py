@@ -35,7 +35,7 @@ class SessionKind(StrEnum):
 
     SPARK = "spark"
     DUCKDB = "duckdb"
-    JUDGED = "judged"
+    HELD_OUT = "judged"
 
 
 @unique
@@ -121,7 +121,7 @@ class StepRecord:
     Attributes:
         began_at: seconds since 1970.
         ended_at: as `began_at`.
-        host_busy_cores: foreign load meanwhile.
+        host_busy_cores: interference meanwhile.
         done: runs of it that ended well.
         error: the kind of error that ended it; empty for none.
     """

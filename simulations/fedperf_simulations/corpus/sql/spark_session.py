@@ -125,7 +125,7 @@ def _create_tables(
 
 
 def _register_functions(spark: "SparkSession") -> None:
-    """What texts call: `label_of` takes rows one by one, `net_of` batches of them."""
+    """Register the functions of texts: `label_of` takes single rows, `net_of` takes batches."""
     import pandas as pd
     from pyspark.sql.pandas.functions import pandas_udf
 

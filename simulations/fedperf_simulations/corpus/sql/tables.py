@@ -91,28 +91,28 @@ def texts(file: str) -> dict[str, str]:
     return {name.strip(): text.strip().removesuffix(";") for name, _, text in named}
 
 
-def prepare_tables(wanted: TableSet, directory: Path) -> Path:
+def prepare_tables(tables: TableSet, directory: Path) -> Path:
     """Write the tables that the directory lacks; where they lie."""
     import duckdb
 
-    path = directory / wanted.name
+    path = directory / tables.name
     if path.exists():
         return path
     directory.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.unlink(missing_ok=True)
-    is_database = wanted.storage is Storage.NATIVE
+    is_database = tables.storage is Storage.NATIVE
     if not is_database:
         unfinished.mkdir()
     with duckdb.connect(str(unfinished) if is_database else ":memory:") as connection:
         connection.execute(_NOISE)
-        for name, text in texts(f"{wanted.schema}_tables").items():
-            select = text.replace("{rows}", str(wanted.rows))
+        for name, text in texts(f"{tables.schema}_tables").items():
+            select = text.replace("{rows}", str(tables.rows))
             if is_database:
                 connection.execute(f"CREATE TABLE {name} AS {select}")
                 continue
-            ending = _COPIES[wanted.storage]
+            ending = _COPIES[tables.storage]
             connection.execute(f"COPY ({select}) TO '{unfinished}/{name}{ending[1:]}")
     unfinished.replace(path)
     return path
@@ -137,7 +137,7 @@ class HeldOutQuery:
     text: str
 
 
-def judged_queries() -> tuple[HeldOutQuery, ...]:
+def held_out_queries() -> tuple[HeldOutQuery, ...]:
     """Return all 62, in the order of the texts."""
     return tuple(
         HeldOutQuery(f"{file.replace('_', '/')}/{name}", schema, text)

@@ -65,18 +65,18 @@ class SegmentSplit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicatedSequence:
-    """A sequence, dealt to several seeds.
+    """A sequence, partitioned once per seed.
 
     Attributes:
         drift: the sequence.
-        dealt: by segment and seed.
+        splits: by segment and seed.
         seeds: what draws follow from, one list of numbers per seed.
         steps: per segment.
         dp_steps: per segment where training is private.
     """
 
     drift: DriftSequence
-    dealt: Sequence[Sequence[SegmentSplit]]
+    splits: Sequence[Sequence[SegmentSplit]]
     seeds: Sequence[Sequence[int]]
     steps: int = STEPS
     dp_steps: int = DP_STEPS
@@ -91,19 +91,19 @@ class ReplicatedSequence:
         dp_steps: int = DP_STEPS,
     ) -> "ReplicatedSequence":
         """Dealt by the seeds."""
-        dealt = [
+        splits = [
             [
                 SegmentSplit.of(segment, drift.columns, np.random.default_rng([*seed, 0, place]))
                 for seed in seeds
             ]
             for place, segment in enumerate(drift.segments)
         ]
-        return cls(drift, dealt, seeds, steps, dp_steps)
+        return cls(drift, splits, seeds, steps, dp_steps)
 
     @property
     def training_rows(self) -> int:
         """Training rows of all segments together, for one seed."""
-        return sum(len(segment[0].training) for segment in self.dealt)
+        return sum(len(segment[0].training) for segment in self.splits)
 
     def generators(self, *purpose: int) -> list[np.random.Generator]:
         """Yield one per seed, for one purpose."""
@@ -111,14 +111,19 @@ class ReplicatedSequence:
 
     def untrained(self) -> SeedModels:
         """Return the untrained models that every method starts from."""
-        return SeedModels.drawn(self.drift.columns.inputs, self.generators(1))
+        return SeedModels.draw(self.drift.columns.inputs, self.generators(1))
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
         """Errors of the models on every segment's test rows, [seeds, segments] each."""
-        judged = [self._judged(models, segment) for segment in self.dealt]
-        return {name: np.stack([each[name] for each in judged], axis=1) for name in judged[0]}
+        segment_errors = [self._segment_errors(models, segment) for segment in self.splits]
+        return {
+            name: np.stack([each[name] for each in segment_errors], axis=1)
+            for name in segment_errors[0]
+        }
 
-    def _judged(self, models: SeedModels, segment: Sequence[SegmentSplit]) -> dict[str, Floats]:
+    def _segment_errors(
+        self, models: SeedModels, segment: Sequence[SegmentSplit]
+    ) -> dict[str, Floats]:
         answers = models.answers([each.test.inputs for each in segment])
         truth = np.stack([each.test.targets for each in segment])
         off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
@@ -140,15 +145,15 @@ def learn(
         ewc: weight of elastic weight consolidation beside it, None for none.
     """
     models, errors = course.untrained(), []
-    kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
+    stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     anchors: list[Anchor] = []
-    for place, segment in enumerate(course.dealt):
+    for place, segment in enumerate(course.splits):
         if not (method.is_frozen and place):
-            inputs, targets = training_plans(course, method, place, models, kept)
+            inputs, targets = training_plans(course, method, place, models, stored)
             penalty = partial(_pull, anchors, ewc) if ewc is not None else None
             models = fit(models, inputs, targets, penalty=penalty)
         errors.append(course.errors(models))
-        close(course, method, place, models, kept)
+        close(course, method, place, models, stored)
         if ewc is not None:
             anchors.append(Anchor.of(models, segment))
     return over_time(errors)
@@ -159,7 +164,7 @@ def training_plans(
     method: RehearsalMethod,
     place: int,
     models: SeedModels,
-    kept: Sequence[Sequence[Sequence[Records]]],
+    stored: Sequence[Sequence[Sequence[Records]]],
 ) -> tuple[Tensor, Tensor]:
     """The rows of all steps of a segment, [seeds, steps, rows, inputs] and [seeds, steps, rows].
 
@@ -168,18 +173,20 @@ def training_plans(
         method: of not forgetting.
         place: of the segment.
         models: as they are before it: the teachers.
-        kept: of the earlier segments, by seed.
+        stored: of the earlier segments, by seed.
     """
-    drawn = []
-    for seed, (dealt, rng) in enumerate(
-        zip(course.dealt[place], course.generators(3, place), strict=True)
+    sampled_plans = []
+    for seed, (split, rng) in enumerate(
+        zip(course.splits[place], course.generators(3, place), strict=True)
     ):
-        sources: Sequence[RowSource] = [RowSource([dealt.training], ROWS)]
+        sources: Sequence[RowSource] = [RowSource([split.training], ROWS)]
         if place:
-            sources = method.sources(kept[seed], dealt.training, teacher(models, seed))
-        drawn.append([each.draw(course.steps, rng) for each in sources])
-    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in drawn]
-    targets = [[by_step(each.targets, course.steps) for each in of_seed] for of_seed in drawn]
+            sources = method.sources(stored[seed], split.training, teacher(models, seed))
+        sampled_plans.append([each.draw(course.steps, rng) for each in sources])
+    inputs = [[by_step(each.inputs, course.steps) for each in of_seed] for of_seed in sampled_plans]
+    targets = [
+        [by_step(each.targets, course.steps) for each in of_seed] for of_seed in sampled_plans
+    ]
     return _stacked(inputs), _stacked(targets)
 
 
@@ -188,14 +195,14 @@ def close(
     method: RehearsalMethod,
     place: int,
     models: SeedModels,
-    kept: Sequence[list[Sequence[Records]]],
+    stored: Sequence[list[Sequence[Records]]],
 ) -> None:
     """Keep of a segment what the method keeps; nothing else of it is looked at again."""
-    for seed, (dealt, rng) in enumerate(
-        zip(course.dealt[place], course.generators(2, place), strict=True)
+    for seed, (split, rng) in enumerate(
+        zip(course.splits[place], course.generators(2, place), strict=True)
     ):
-        closed = ClosedSegment(dealt.table, dealt.training, teacher(models, seed), rng)
-        kept[seed].append(method.keep(closed))
+        closed = ClosedSegment(split.table, split.training, teacher(models, seed), rng)
+        stored[seed].append(method.keep(closed))
 
 
 def teacher(models: SeedModels, seed: int) -> Teacher:
@@ -225,13 +232,13 @@ class Anchor:
         inputs = torch.from_numpy(np.stack([each.training.inputs for each in segment]))
         targets = torch.from_numpy(np.stack([each.training.targets for each in segment]))
         made = models.layers(inputs)
-        said = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
+        gradients = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
         rows = inputs.shape[1]
         weights = [
             torch.bmm(a.square().mT, d.square()) / rows
-            for a, d in zip(made[:-1], said, strict=True)
+            for a, d in zip(made[:-1], gradients, strict=True)
         ]
-        biases = [d.square().mean(dim=1, keepdim=True) for d in said]
+        biases = [d.square().mean(dim=1, keepdim=True) for d in gradients]
         return cls(models.parameters, (*weights, *biases))
 
 

@@ -139,11 +139,11 @@ class DriftExperiment:
         """Rows of all parts; of `mlp` every sequence and group of methods has a cell."""
         files = self.public_files(settings.data)
         tasks = [(name, group) for name in SEQUENCES for group in _groups(name)]
-        found: dict[str, list[Row]] = {name: [] for name in SEQUENCES}
+        by_sequence: dict[str, list[Row]] = {name: [] for name in SEQUENCES}
         cells = computed(partial(_cell, settings), tasks, "methods", jobs=settings.jobs)
         for (name, _), cell in zip(tasks, cells, strict=True):
-            found[name].append(cell)
-        tables = {name: DriftTable.of(cells) for name, cells in found.items()}
+            by_sequence[name].append(cell)
+        tables = {name: DriftTable.of(cells) for name, cells in by_sequence.items()}
         rows = _rows(tables)
         plots = [
             plotted(settings.out, name, table, PLOTTED, _drift(settings, name).marks)
@@ -332,8 +332,8 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
 
 
 def _number(rows: Sequence[Row], sequence: str, method: str, column: str) -> float:
-    wanted = (PART, sequence, method)
-    row = next(row for row in rows if (row["part"], row["sequence"], row["method"]) == wanted)
+    key = (PART, sequence, method)
+    row = next(row for row in rows if (row["part"], row["sequence"], row["method"]) == key)
     value = row[column]
     if not isinstance(value, float):
         raise TypeError(f"{sequence}, {method} has the {column} {value!r}")

@@ -2,7 +2,7 @@
 
 Ten organizations live through the segments of `drifting_platforms`; every segment is an epoch of
 the calendar. They begin with a model that knows the first segment's platforms, as the public
-start does, from workloads of nobody. All ways of learning have the same organizations, schedule
+start does, from held-out workloads. All ways of learning have the same organizations, schedule
 and noise; what is real about a year, and what is not, says `federated_year`. Each workload is in
 one segment, so that own history is what "cumulative" is with the noise of the schedule; the
 reference is cumulative without noise. A row is a mean over seeds, each of which deals, trains
@@ -66,13 +66,13 @@ QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, WorkloadSplit(2, 12, 1
 START_EPOCHS, QUICK_START_EPOCHS = 30, 1
 """Passes of the model that the year begins with over what it knows."""
 
-JUDGED = "naive, by verdicts"
+BY_VERDICTS = "naive, by verdicts"
 OWN, TAUGHT = "own history", "synthetic + teacher"
 PRODUCT = "own history, synthetic + teacher"
 
 WAYS: Mapping[str, TrainingMode] = {
-    NAIVE: TrainingMode(own_history=False, rehearses=False, judged=False),
-    JUDGED: TrainingMode(own_history=False, rehearses=False),
+    NAIVE: TrainingMode(own_history=False, rehearses=False, is_evaluated=False),
+    BY_VERDICTS: TrainingMode(own_history=False, rehearses=False),
     OWN: TrainingMode(own_history=True, rehearses=False),
     TAUGHT: TrainingMode(own_history=False, rehearses=True),
     PRODUCT: TrainingMode(own_history=True, rehearses=True),
@@ -117,9 +117,9 @@ def rows(table: DriftTable) -> list[Row]:
     return [*means, *spreads, *segments]
 
 
-def targets(found: Sequence[Row]) -> list[Target]:
+def targets(table: Sequence[Row]) -> list[Target]:
     """Return the targets of the product's default, from `rows`."""
-    mine, naive = (_of_method(found, method) for method in (PRODUCT, NAIVE))
+    mine, naive = (_of_method(table, method) for method in (PRODUCT, NAIVE))
     forgotten = [name for name, row in naive.items() if row["final"] > FORGOTTEN * row["best"]]
     factors = [naive[name]["final"] / mine[name]["final"] for name in forgotten]
     together = [sum(rows[name]["final"] for name in forgotten) for rows in (naive, mine)]
@@ -171,31 +171,33 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Row:
 
 def _lived(settings: Settings, method: str, seed: int) -> Row:
     """Errors at the ends of the epochs, and on each segment (MAE) after each window."""
-    world, dealt = _world(settings, seed)
+    world, split = _world(settings, seed)
     year = FederatedYear(world, WAYS[method], seed=[settings.seed, seed, 1])
-    found = [[errors_on(model, asked) for asked in dealt.asked] for model in year.models()]
+    window_errors = [
+        [errors_on(model, queries) for queries in split.held_out] for model in year.models()
+    ]
     period = world.calendar.period
     last = [*[each - 1 for each in first_windows(period.windows)[1:]], period.windows - 1]
     squares = {
-        name: np.array([[[each[name] for each in found[window]] for window in last]])
+        name: np.array([[[each[name] for each in window_errors[window]] for window in last]])
         for name in (MAE, MAPE, Q50)
     }
     by_window = {
         f"{method}|{_window_key(place, window)}|0": each[MAE]
-        for window, errors in enumerate(found)
+        for window, errors in enumerate(window_errors)
         for place, each in enumerate(errors)
     }
     return {**cell_of({method: squares}), **by_window}
 
 
-def errors_on(model: GGFN, asked: MeasuredTimes) -> dict[str, float]:
+def errors_on(model: GGFN, queries: MeasuredTimes) -> dict[str, float]:
     """Errors of log seconds, and of seconds in percent and as median q-error."""
-    answers = predict(model, asked.graphs)
+    answers = predict(model, queries.graphs)
     seconds = np.exp(answers)
     return {
-        MAE: float(np.abs(answers - asked.log_seconds).mean()),
-        MAPE: float(100 * relative_errors(seconds, asked.seconds).mean()),
-        Q50: float(np.median(q_error(seconds, asked.seconds))),
+        MAE: float(np.abs(answers - queries.log_seconds).mean()),
+        MAPE: float(100 * relative_errors(seconds, queries.seconds).mean()),
+        Q50: float(np.median(q_error(seconds, queries.seconds))),
     }
 
 
@@ -203,34 +205,34 @@ def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit
     planned = _planned(quick=settings.quick)
     hands = QUICK_HANDS if settings.quick else HANDS
     period = planned.schedule.calendar.period
-    drawn = int(np.random.default_rng([settings.seed, seed, 0]).integers(2**31))
-    dealt = deal(_segments(), hands, period, seed=drawn)
+    deal_seed = int(np.random.default_rng([settings.seed, seed, 0]).integers(2**31))
+    split = deal(_segments(), hands, period, seed=deal_seed)
     plans = load_public_plans()
     return (
         FederationFixture(
-            _start(settings, dealt, drawn),
+            _start(settings, split, deal_seed),
             plans[: QUICK_ANCHORS if settings.quick else None],
             anchors_of(plans)[: QUICK_ANCHORS if settings.quick else None],
             planned,
-            dealt.organizations,
+            split.organizations,
         ),
-        dealt,
+        split,
     )
 
 
-def _start(settings: Settings, dealt: DriftSplit, seed: int) -> GGFN:
+def _start(settings: Settings, split: DriftSplit, seed: int) -> GGFN:
     """Return the model that the year begins with; trained once and kept beside the cells."""
-    kept = settings.models / f"start-{seed}.safetensors"
-    if not kept.is_file():
-        known = known_before(dealt)
+    cache_path = settings.models / f"start-{seed}.safetensors"
+    if not cache_path.is_file():
+        training = known_before(split)
         if settings.quick:
-            known = known.of(np.arange(QUICK_KNOWN))
+            training = training.of(np.arange(QUICK_KNOWN))
         epochs = QUICK_START_EPOCHS if settings.quick else START_EPOCHS
         model = GGFN(seed=seed)
-        fit(model, known.graphs, known.log_seconds, epochs=epochs, seed=seed)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        save_model(kept, model, model_version=1)
-    return load_model(kept)
+        fit(model, training.graphs, training.log_seconds, epochs=epochs, seed=seed)
+        cache_path.parent.mkdir(parents=True, exist_ok=True)
+        save_model(cache_path, model, model_version=1)
+    return load_model(cache_path)
 
 
 @cache
@@ -266,13 +268,13 @@ def _short_calendar(start: datetime) -> ReleaseCalendar:
 def _by_segment(table: DriftTable, method: str, place: int) -> Row:
     """Return one way on one segment; ratios are of means over seeds."""
     mine = _finals(table, method, place)
-    known = [float(each.mean()) for each in _over_windows(table, method, place)]
-    first = first_windows(len(known))[place]
+    means = [float(each.mean()) for each in _over_windows(table, method, place)]
+    first = first_windows(len(means))[place]
     compared = {
         "final": mine.mean(),
         "sd over seeds": mine.std(),
-        "best": min(known[first:]),
-        "before": known[first - 1] if place else np.nan,
+        "best": min(means[first:]),
+        "before": means[first - 1] if place else np.nan,
         "x naive": _finals(table, NAIVE, place).mean() / mine.mean(),
         "vs cumulative, %": 100 * (mine.mean() / _finals(table, CUMULATIVE, place).mean() - 1),
     }
@@ -299,22 +301,22 @@ def _window_key(place: int, window: int) -> str:
 
 
 def _line(table: DriftTable, method: str, place: int) -> Line:
-    found = _over_windows(table, method, place)
+    window_errors = _over_windows(table, method, place)
     return Line(
         method,
-        range(1, len(found) + 1),
-        [float(each.mean()) for each in found],
+        range(1, len(window_errors) + 1),
+        [float(each.mean()) for each in window_errors],
         method in {NAIVE, CUMULATIVE},
-        spread=[float(each.std() / np.sqrt(len(each))) for each in found],
+        spread=[float(each.std() / np.sqrt(len(each))) for each in window_errors],
     )
 
 
-def _of_method(found: Sequence[Row], method: str) -> dict[str, dict[str, float]]:
+def _of_method(table: Sequence[Row], method: str) -> dict[str, dict[str, float]]:
     """Return the figures of one way by segment."""
     return {
         str(row["segment"]): {
             name: value for name, value in row.items() if isinstance(value, int | float)
         }
-        for row in found
+        for row in table
         if row["part"] == BY_SEGMENT and row["method"] == method
     }

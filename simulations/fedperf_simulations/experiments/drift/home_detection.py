@@ -97,7 +97,7 @@ class Detection:
         shuffled: streams without drift that were judged.
         false_alarms: drifts found in them, on average.
         injected: streams with a shift that were judged.
-        found: share of them in which it was found in time, as concept drift.
+        detected_share: share of them in which it was found in time, as concept drift.
         delay: median of the executions from the shift to the alarm; infinite where most missed it.
         size_error: typical distance of the shift from what was injected, log seconds.
     """
@@ -108,7 +108,7 @@ class Detection:
     shuffled: int
     false_alarms: float
     injected: int
-    found: float
+    detected_share: float
     delay: float
     size_error: float
 
@@ -122,7 +122,7 @@ class Detection:
             "shuffled": self.shuffled,
             "false alarms": self.false_alarms,
             "injected": self.injected,
-            "found": self.found,
+            "found": self.detected_share,
             "median delay": self.delay if np.isfinite(self.delay) else None,
             "typical error of the size": self.size_error if np.isfinite(self.size_error) else None,
         }
@@ -150,7 +150,7 @@ def judge(
         delay, error = _delay(stream.shifted(middle, SHIFT).drifts(), middle)
         delays.append(delay)
         errors.append(error)
-    known = [error for error in errors if np.isfinite(error)]
+    finite = [error for error in errors if np.isfinite(error)]
     return Detection(
         residuals.name,
         len(residuals),
@@ -160,7 +160,7 @@ def judge(
         injected,
         float(np.mean([delay <= WITHIN for delay in delays])),
         float(np.median(delays)),
-        float(np.median(known)) if known else float("nan"),
+        float(np.median(finite)) if finite else float("nan"),
     )
 
 
@@ -181,9 +181,9 @@ def rows(settings: Settings) -> list[Row]:
     return list(computed(compute, range(len(streams)), "drift at home", jobs=settings.jobs))
 
 
-def targets(found: Sequence[Row]) -> list[Target]:
+def targets(table: Sequence[Row]) -> list[Target]:
     """Promised figures beside those reached, over all streams; from `rows`."""
-    mine = [row for row in found if row["part"] == PART]
+    mine = [row for row in table if row["part"] == PART]
     return [
         Target(
             "home: false alarms per stream without drift",
@@ -217,29 +217,31 @@ def probes(data: Path | None) -> list[Residuals]:
     runs = tokio.load(data)
     off = runs.log_wall - runs.points.physics(tokio.WALL)[runs.point]
     inputs = runs.points.features()[:, -3:]
-    found = []
+    residuals = []
     for platform in tokio.PEAKS:
         own = runs.of(platform)
         own = own[np.argsort(runs.ended[own], kind="stable")]
         point = runs.point[own]
-        found.append(Residuals(platform, off[own], point, inputs[point]))
-    return found
+        residuals.append(Residuals(platform, off[own], point, inputs[point]))
+    return residuals
 
 
 def made_up(
     platforms: int, *, seed: int = 0, executions: int = LONGEST, jobs: int = 20
 ) -> list[Residuals]:
     """Streams without drift whose jobs differ, and repeat themselves, as the probes do."""
-    found = []
+    residuals = []
     for platform in range(platforms):
         rng = np.random.default_rng([seed, 2, platform])
         level, size = rng.normal(0.0, 0.6, jobs), rng.uniform(0.0, 8.0, jobs)
         job = rng.integers(jobs, size=executions)
         noise = rng.standard_t(5, executions) * 0.35
-        found.append(Residuals(f"made up {platform}", level[job] + noise, job, size[job][:, None]))
-    return found
+        residuals.append(
+            Residuals(f"made up {platform}", level[job] + noise, job, size[job][:, None])
+        )
+    return residuals
 
 
-def _mean(found: Sequence[Row], name: str, *, weight: str) -> float:
-    values, weights = ([number(row[key]) for row in found] for key in (name, weight))
+def _mean(table: Sequence[Row], name: str, *, weight: str) -> float:
+    values, weights = ([number(row[key]) for row in table] for key in (name, weight))
     return float(np.average(values, weights=weights))

@@ -104,23 +104,23 @@ def learn_privately(course: ReplicatedSequence, promise: Promise) -> dict[str, d
     """Errors by metric of the shared models and of those at home, as from `continual.learn`."""
     shared, sigma = course.untrained(), promise.noise_multiplier(course.dp_steps)
     method = TeacherLabelledInputs(course.drift.columns, promise.inputs)
-    kept: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
+    stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
     errors: dict[str, list[dict[str, Floats]]] = {SHARED: [], HOME: []}
-    for place, segment in enumerate(course.dealt):
-        home = fit(shared, *training_plans(course, method, place, shared, kept))
-        replay = _replay(course, method, place, shared, kept)
-        close(course, method, place, home, kept)
+    for place, segment in enumerate(course.splits):
+        home = fit(shared, *training_plans(course, method, place, shared, stored))
+        replay = _replay(course, method, place, shared, stored)
+        close(course, method, place, home, stored)
         shared = dp_fit(
             shared,
             [each.training for each in segment],
-            [_released_count(mine) for mine in kept],
+            [_released_count(mine) for mine in stored],
             DpTraining(sigma, course.dp_steps),
             generators=course.generators(4, place),
             replay=replay,
         )
         errors[HOME].append(course.errors(home))
         errors[SHARED].append(course.errors(shared))
-    return {whose: over_time(found) for whose, found in errors.items()}
+    return {whose: over_time(values) for whose, values in errors.items()}
 
 
 def dp_fit(
@@ -177,7 +177,7 @@ def noised(
 
 
 def clipped_sums(
-    models: SeedModels, inputs: Tensor, targets: Tensor, drawn: Tensor
+    models: SeedModels, inputs: Tensor, targets: Tensor, is_sampled: Tensor
 ) -> list[Tensor]:
     """Sum of the drawn rows' gradients, each clipped to `CLIP`, by parameter.
 
@@ -185,24 +185,26 @@ def clipped_sums(
         models: one per seed.
         inputs: [seeds, rows, inputs].
         targets: [seeds, rows].
-        drawn: 1 for rows that count, 0 for others, [seeds, rows].
+        is_sampled: 1 for rows that count, 0 for others, [seeds, rows].
     """
     made = models.layers(inputs)
-    said = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
+    gradients = models.back(made, 2 * (made[-1].squeeze(-1) - targets))
     squares = [
         (a.square().sum(dim=2) + 1) * d.square().sum(dim=2)
-        for a, d in zip(made[:-1], said, strict=True)
+        for a, d in zip(made[:-1], gradients, strict=True)
     ]
     bound = CLIP * (1 - _ROUNDING_UNITS * torch.finfo(inputs.dtype).eps)
-    weights = drawn * (bound / torch.stack(squares).sum(dim=0).sqrt()).clamp(max=1.0)
-    return models.gradients(made, [each * weights.unsqueeze(2) for each in said])
+    weights = is_sampled * (bound / torch.stack(squares).sum(dim=0).sqrt()).clamp(max=1.0)
+    return models.gradients(made, [each * weights.unsqueeze(2) for each in gradients])
 
 
 def _add_gradient(models: SeedModels, inputs: Tensor, targets: Tensor) -> None:
-    """Of the mean squared error over rows that are no secret."""
+    """Add the gradient of the mean squared error over public rows."""
     made = models.layers(inputs)
-    said = models.back(made, 2 * (made[-1].squeeze(-1) - targets) / targets.shape[1])
-    for parameter, gradient in zip(models.parameters, models.gradients(made, said), strict=True):
+    gradients = models.back(made, 2 * (made[-1].squeeze(-1) - targets) / targets.shape[1])
+    for parameter, gradient in zip(
+        models.parameters, models.gradients(made, gradients), strict=True
+    ):
         parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 
 
@@ -211,25 +213,25 @@ def _replay(
     method: TeacherLabelledInputs,
     place: int,
     shared: SeedModels,
-    kept: Sequence[Sequence[Sequence[Records]]],
+    stored: Sequence[Sequence[Sequence[Records]]],
 ) -> Replay | None:
-    """What the shared model rehearses; None where a seed has nothing, as at the beginning."""
-    drawn = [
+    """Return what the shared model rehearses, or None where a seed has nothing yet."""
+    sampled = [
         source.draw(course.dp_steps, rng)
         for seed, rng in enumerate(course.generators(5, place))
-        for source in method.rehearsed(kept[seed], teacher(shared, seed))
+        for source in method.rehearsed(stored[seed], teacher(shared, seed))
     ]
-    if len(drawn) < len(course.seeds):
+    if len(sampled) < len(course.seeds):
         return None
     return Replay(
-        torch.stack([by_step(each.inputs, course.dp_steps) for each in drawn]),
-        torch.stack([by_step(each.targets, course.dp_steps) for each in drawn]),
+        torch.stack([by_step(each.inputs, course.dp_steps) for each in sampled]),
+        torch.stack([by_step(each.targets, course.dp_steps) for each in sampled]),
     )
 
 
-def _released_count(kept: Sequence[Sequence[Records]]) -> int:
-    """As many rows as the last release says there were, at least one."""
-    (last,) = kept[-1]
+def _released_count(stored: Sequence[Sequence[Records]]) -> int:
+    """Return the number of rows in the last release, at least one."""
+    (last,) = stored[-1]
     return max(1, len(last))
 
 

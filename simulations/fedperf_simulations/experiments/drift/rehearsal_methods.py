@@ -67,7 +67,7 @@ class CellHistogram:
         return int(self.cells.sum())
 
     def rows(self, rng: np.random.Generator) -> PublicTable:
-        """As many rows as counted; numbers are drawn within their cell, each for itself."""
+        """Return as many rows as counted. Each number is sampled within its cell."""
         cells = np.repeat(np.arange(self.columns.cells), self.cells)
         bins = np.stack([_drawn(each[cells], rng) for each in self.bins], axis=1)
         numbers = (bins + rng.random(bins.shape)) * (2 / BINS) - 1
@@ -196,9 +196,9 @@ class RehearsalMethod(Protocol):
         """The records that are kept of a segment, one or several views of it."""
 
     def sources(
-        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+        self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """Return the sources of the steps' rows; `kept` of each earlier segment, at least one."""
+        """Return the sources of the steps' rows; `stored` of each earlier segment, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Naive:
         return ()
 
     def sources(
-        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+        self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
         """Return the current segment."""
         return [RowSource([current], ROWS)]
@@ -230,10 +230,10 @@ class FullReplay:
         return [closed.records]
 
     def sources(
-        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+        self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
         """Return one union."""
-        segments = [*(each for (each,) in kept), current]
+        segments = [*(each for (each,) in stored), current]
         return [RowSource(segments if self.is_even else [joined(segments)], ROWS)]
 
 
@@ -251,16 +251,16 @@ class Buffer:
     is_frozen: bool = False
 
     def keep(self, closed: ClosedSegment) -> Sequence[Records]:
-        """As much as the buffer could hold, with targets, and with answers of now."""
+        """Return the rows that fit into the buffer, with targets and current predictions."""
         raw = closed.records.first(self.rows)
         return [raw, raw.labelled(closed.model)] if self.is_dark else [raw]
 
     def sources(
-        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+        self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
         """Return the current segment, and an equal quota of every earlier one."""
-        quota = max(1, self.rows // len(kept))
-        views = [[each.first(quota) for each in view] for view in zip(*kept, strict=True)]
+        quota = max(1, self.rows // len(stored))
+        views = [[each.first(quota) for each in view] for view in zip(*stored, strict=True)]
         rows = ROWS // 2 // len(views)
         return [RowSource([current]), *(RowSource(view, rows) for view in views)]
 
@@ -288,15 +288,17 @@ class TeacherLabelledInputs:
         return [unlabelled(table, self.columns)]
 
     def sources(
-        self, kept: Sequence[Sequence[Records]], current: Records, teacher: Teacher
+        self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
         """Return the current segment, and the inputs of every earlier one."""
-        earlier = self.rehearsed(kept, teacher)
+        earlier = self.rehearsed(stored, teacher)
         return [RowSource([current]), *earlier] if earlier else [RowSource([current], ROWS)]
 
-    def rehearsed(self, kept: Sequence[Sequence[Records]], teacher: Teacher) -> Sequence[RowSource]:
+    def rehearsed(
+        self, stored: Sequence[Sequence[Records]], teacher: Teacher
+    ) -> Sequence[RowSource]:
         """Return the earlier segments alone; empty where nothing was released of any."""
-        earlier = [each.labelled(teacher) for (each,) in kept if len(each)]
+        earlier = [each.labelled(teacher) for (each,) in stored if len(each)]
         return [RowSource(earlier)] if earlier else []
 
 

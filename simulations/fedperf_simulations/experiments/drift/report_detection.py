@@ -2,12 +2,12 @@
 
 A year of the default calendar is lived in memory (`federation.memory_federation`). Organizations
 with recurring workloads on three platforms plan their schedules by the default policy, report, and
-answer questions by their participants. The coordinator's desks read drifts from that alone, and
-where one is shared an epoch begins. One platform gets slower or faster for everybody at a random
-moment after the fourth window, or nothing happens. A drift counts as found within four windows of
-its moment, from the reports that have left by then. In a year without a drift every alarm is false.
-In a year with one, an alarm is false on another platform, in the other direction, or before the
-drift.
+answer questions by their participants. The coordinator's controllers read drifts from that alone,
+and where one is shared an epoch begins. One platform gets slower or faster for everybody at a
+random moment after the fourth window, or nothing happens. A drift counts as found within four
+windows of its moment, from the reports that have left by then. In a year without a drift every
+alarm is false. In a year with one, an alarm is false on another platform, in the other direction,
+or before the drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.
@@ -128,7 +128,7 @@ class RecurringYear:
     residuals: Floats
 
     def residuals_by_workload(self) -> list[WorkloadResiduals]:
-        """As the client's mechanism takes them."""
+        """Return the residuals in the form of the client's mechanism."""
         return [
             WorkloadResiduals(self._cells()[mine], self.residuals[mine])
             for each in np.unique(self.workloads)
@@ -269,22 +269,22 @@ def conditions(*, quick: bool) -> list[DetectionCondition]:
 def cases(settings: Settings) -> list[Row]:
     """Return one row per condition and year."""
     tasks = [partial(_cases, settings, each) for each in conditions(quick=settings.quick)]
-    found = computed(_called, tasks, "drift in reports", jobs=settings.jobs)
-    return [case for of_condition in found for case in of_condition]
+    by_condition = computed(_called, tasks, "drift in reports", jobs=settings.jobs)
+    return [case for of_condition in by_condition for case in of_condition]
 
 
-def rows(found: Sequence[Row]) -> list[Row]:
+def rows(years: Sequence[Row]) -> list[Row]:
     """Return one row per condition, of the cases of its years."""
     by_condition: dict[tuple[Value, ...], list[Row]] = {}
-    for case in found:
+    for case in years:
         by_condition.setdefault(tuple(case[name] for name in CONDITION), []).append(case)
     return [_row(each) for each in by_condition.values()]
 
 
-def targets(found: Sequence[Row]) -> list[Target]:
+def targets(table: Sequence[Row]) -> list[Target]:
     """Return the targets for `ENOUGH` workloads, from `rows`."""
     promised = []
-    for row in found:
+    for row in table:
         if row["part"] != PART or row["workloads per platform"] != ENOUGH:
             continue
         who = f"reports of {row['organizations']}, {ENOUGH} workloads per platform"
@@ -298,10 +298,10 @@ def targets(found: Sequence[Row]) -> list[Target]:
     return promised
 
 
-def plotted(out: Path, found: Sequence[Row]) -> Path:
+def plotted(out: Path, table: Sequence[Row]) -> Path:
     """Return a chart of shifts found and of false alarms over the number of workloads."""
     out.mkdir(parents=True, exist_ok=True)
-    mine = [row for row in found if row["part"] == PART]
+    mine = [row for row in table if row["part"] == PART]
     groups = sorted({int(number(row["organizations"])) for row in mine})
     counts = sorted({int(number(row["workloads per platform"])) for row in mine})
     lines = [_line(mine, counts, each, shift) for shift in (SHIFT, 0.0) for each in groups]
@@ -325,7 +325,7 @@ def drifts_of_a_year(
         return ()
     group = draw_organizations(organizations, workloads, np.random.default_rng([*seed, 1]))
     budget = least_budget(schedule)
-    newcomers = [
+    new_participants = [
         NewMember(
             each.name,
             budget,
@@ -340,16 +340,16 @@ def drifts_of_a_year(
     )
     with directory_in_memory() as place:
         config = ServerConfig(place / "coordinator", HOST, schedule.calendar)
-        with memory_federation(config, task, newcomers) as federation:
+        with memory_federation(config, task, new_participants) as federation:
             federation.live(schedule.calendar.period.end)
             names = {
                 each.member.organization_id.hex(): each.member.name for each in federation.members
             }
             with federation.database.transaction() as session:
-                found = stored_drifts(session, schedule.calendar.period)
+                drifts = stored_drifts(session, schedule.calendar.period)
     return tuple(
         replace(each.drift, organizations=tuple(names[who] for who in each.drift.organizations))
-        for each in found
+        for each in drifts
     )
 
 
@@ -402,7 +402,7 @@ class UntrainedFormat:
 
 
 def _no_rounds() -> LinearizedAvg:
-    """Of a calendar without model slots."""
+    """Return the strategy of a calendar without model slots."""
     return LinearizedAvg(())
 
 
@@ -430,7 +430,7 @@ def schedule_of(workloads: int) -> Schedule:
     return plan_schedule(policy, reports_alone).schedule
 
 
-def judged(
+def detections(
     drifts: Sequence[PlatformDrift], shift: PlatformShift | None, schedule: Schedule
 ) -> DetectedYear:
     """Return the judgement of `drifts` in a year in which there was `shift`."""
@@ -449,10 +449,10 @@ def judged(
     )
 
 
-def _line(found: Sequence[Row], counts: Sequence[int], organizations: int, shift: float) -> Line:
+def _line(table: Sequence[Row], counts: Sequence[int], organizations: int, shift: float) -> Line:
     """Return what is found of a shift, or false alarms where it is 0, at the places of `counts`."""
     alike = [
-        row for row in found if row["organizations"] == organizations and row["shift"] == shift
+        row for row in table if row["organizations"] == organizations and row["shift"] == shift
     ]
     who = "1 organization" if organizations == 1 else f"{organizations} organizations"
     across = [counts.index(int(number(row["workloads per platform"]))) for row in alike]
@@ -486,7 +486,7 @@ def _cases(settings: Settings, condition: DetectionCondition) -> Sequence[Row]:
 def _years(settings: Settings, condition: DetectionCondition) -> Iterator[Row]:
     windows = len({slot.key.window for slot in schedule_of(condition.workloads).slots})
     for year in range(QUICK_YEARS if settings.quick else condition.years):
-        seen = _seen(condition, [settings.seed, year])
+        observed = _seen(condition, [settings.seed, year])
         yield {
             "part": PART,
             "workloads per platform": condition.workloads,
@@ -494,11 +494,11 @@ def _years(settings: Settings, condition: DetectionCondition) -> Iterator[Row]:
             "shift": condition.log_factor,
             "windows with reports": windows,
             "year": year,
-            "delay": seen.delay,
-            "shared": seen.shared,
-            "log factor": seen.log_factor,
-            "false alarms": seen.false_alarms,
-            "false epochs": seen.false_shared,
+            "delay": observed.delay,
+            "shared": observed.shared,
+            "log factor": observed.log_factor,
+            "false alarms": observed.false_alarms,
+            "false epochs": observed.false_shared,
         }
 
 
@@ -529,4 +529,4 @@ def _seen(condition: DetectionCondition, seed: Sequence[int]) -> DetectedYear:
         shift = PlatformShift(platform, float(rng.uniform(FIRST, LAST)), condition.log_factor)
     shifts = [shift] if shift else []
     drifts = drifts_of_a_year(condition.workloads, condition.organizations, shifts, key)
-    return judged(drifts, shift, schedule_of(condition.workloads))
+    return detections(drifts, shift, schedule_of(condition.workloads))

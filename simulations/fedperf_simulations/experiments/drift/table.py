@@ -97,7 +97,7 @@ def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
     Args:
         errors: by method and metric, [seeds, after segment, on segment].
     """
-    found: dict[str, float] = {}
+    cell: dict[str, float] = {}
     for method, by_metric in errors.items():
         for seed, square in enumerate(by_metric[MAE]):
             scores = {
@@ -105,8 +105,8 @@ def cell_of(errors: Mapping[str, Mapping[str, Floats]]) -> Row:
                 **{name: float(by_metric[name][seed, -1].mean()) for name in (MAPE, Q50)},
                 **{f"{_SEEN}{i}": float(each) for i, each in enumerate(seen_so_far(square))},
             }
-            found |= {f"{method}|{name}|{seed}": value for name, value in scores.items()}
-    return found
+            cell |= {f"{method}|{name}|{seed}": value for name, value in scores.items()}
+    return cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +122,16 @@ class DriftTable:
     @classmethod
     def of(cls, cells: Sequence[Row]) -> "DriftTable":
         """Return the table from all cells of a sequence."""
-        found: dict[str, dict[str, list[float]]] = {}
+        by_method: dict[str, dict[str, list[float]]] = {}
         for cell in cells:
             for key, value in cell.items():
                 method, name, _ = key.split("|")
                 if isinstance(value, int | float):
-                    found.setdefault(method, {}).setdefault(name, []).append(float(value))
+                    by_method.setdefault(method, {}).setdefault(name, []).append(float(value))
         return cls(
             {
                 method: {name: np.array(values) for name, values in scores.items()}
-                for method, scores in found.items()
+                for method, scores in by_method.items()
             }
         )
 
@@ -139,15 +139,15 @@ class DriftTable:
         """Yield a row per method and seed, with all scores."""
         for method, scores in self.scores.items():
             for seed in range(len(next(iter(scores.values())))):
-                found = {name: float(values[seed]) for name, values in scores.items()}
-                yield {**about, "method": method, "seed": seed, **found}
+                seed_scores = {name: float(values[seed]) for name, values in scores.items()}
+                yield {**about, "method": method, "seed": seed, **seed_scores}
 
     def means(self, method: str) -> dict[str, float]:
         """Over the seeds; how a method compares is the ratio of two means."""
-        found = {title: float(self._of(method, title).mean()) for title in COLUMNS}
+        means = {title: float(self._of(method, title).mean()) for title in COLUMNS}
         naive, ceiling = (float(self._of(each, FINAL).mean()) for each in (NAIVE, CUMULATIVE))
         return _rounded(
-            found | {FACTOR: naive / found[FINAL], WORSE: 100 * (found[FINAL] / ceiling - 1)}
+            means | {FACTOR: naive / means[FINAL], WORSE: 100 * (means[FINAL] / ceiling - 1)}
         )
 
     def spreads(self, method: str) -> dict[str, float]:
@@ -155,8 +155,8 @@ class DriftTable:
         final = self._of(method, FINAL)
         factors = self._of(NAIVE, FINAL) / final
         worse = 100 * (final / self._of(CUMULATIVE, FINAL) - 1)
-        found = {title: float(self._of(method, title).std()) for title in COLUMNS}
-        return _rounded(found | {FACTOR: float(factors.std()), WORSE: float(worse.std())})
+        deviations = {title: float(self._of(method, title).std()) for title in COLUMNS}
+        return _rounded(deviations | {FACTOR: float(factors.std()), WORSE: float(worse.std())})
 
     def _of(self, method: str, title: str) -> Floats:
         return self.scores[method][COLUMNS[title]]
@@ -164,15 +164,15 @@ class DriftTable:
     def line(self, method: str, *, dashed: bool) -> Line:
         """Mean error over the segments seen, after each segment."""
         mine = self.scores[method]
-        seen = [
+        plotted = [
             mine[f"{_SEEN}{place}"] for place in range(sum(each.startswith(_SEEN) for each in mine))
         ]
         return Line(
             method,
-            range(len(seen)),
-            [float(each.mean()) for each in seen],
+            range(len(plotted)),
+            [float(each.mean()) for each in plotted],
             dashed,
-            spread=[float(each.std() / np.sqrt(len(each))) for each in seen],
+            spread=[float(each.std() / np.sqrt(len(each))) for each in plotted],
         )
 
 

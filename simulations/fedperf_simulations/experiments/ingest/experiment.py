@@ -45,13 +45,13 @@ Event = dict[str, object]
 
 def write_log(path: Path, size: int) -> int:
     """Write a log of about `size` bytes, plain; its number of lines."""
-    lines = written = 0
+    lines = line_count = 0
     with path.open("wb") as stream:
         for block in _blocks():
             stream.write(block)
             lines += block.count(b"\n")
-            written += len(block)
-            if written >= size:
+            line_count += len(block)
+            if line_count >= size:
                 return lines
     return lines
 
@@ -150,8 +150,8 @@ def _plan(depth: int, counters: Iterator[int]) -> Event:
     """Joins, each of what lies below and a filtered scan."""
     names = ("Project", "SortMergeJoin", "Exchange", "Filter", "Scan parquet")
     join, *others = [_node(name, next(counters)) for name in names[1:]]
-    exchange, kept, scan = others
-    scanned = {**exchange, "children": [{**kept, "children": [scan]}]}
+    exchange, filtered, scan = others
+    scanned = {**exchange, "children": [{**filtered, "children": [scan]}]}
     below = [_plan(depth - 1, counters)] if depth > 1 else [_node("Range", next(counters))]
     return {**_node(names[0], None), "children": [{**join, "children": [*below, scanned]}]}
 
@@ -291,8 +291,8 @@ def _measured(path: Path, store: Path, *, repeats: int = 1) -> dict[str, float]:
     command = [sys.executable, "-m", "fedperf_simulations.experiments.ingest.measurement"]
     arguments = [str(path), str(store), str(repeats)]
     answer = subprocess.run([*command, *arguments], check=True, capture_output=True)
-    found: dict[str, float] = orjson.loads(answer.stdout)
-    return found
+    figures: dict[str, float] = orjson.loads(answer.stdout)
+    return figures
 
 
 def _all_parsed(path: Path, parse: Callable[[bytes], object]) -> float:

@@ -3,8 +3,8 @@
 Each organization of the measured set predicts at home from its own executions and the public
 start, and is asked about executions that it has not seen: of other workloads, drawn like its
 own; of inputs of sizes between those that it knows; of larger ones than all it knows; on more
-cores than it knows: with the rows that a run counted, and with what was known before it. An
-execution outside of what folds of the known ones can speak for is flagged as extrapolating.
+cores than it knows. Each is asked with actual and with estimated cardinalities. An execution
+outside of the training support is flagged as extrapolating.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,8 +68,8 @@ Divided = tuple[Sequence[Execution], Sequence[Execution]]
 def _all_cases(settings: Settings) -> list[Row]:
     """Return a row per organization, way to ask, seed and information."""
     tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
-    found = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
-    return [row for rows in found for row in rows]
+    by_task = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
+    return [row for rows in by_task for row in rows]
 
 
 def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
@@ -79,7 +79,7 @@ def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
 
 
 @dataclass(frozen=True, slots=True)
-class _JudgedAnswers:
+class _HeldOutAnswers:
     """Answers to questions, one way, seed and information.
 
     Attributes:
@@ -105,28 +105,32 @@ def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
             {
                 SITUATION: f"at home: {asks}",
                 PREDICTOR: OURS,
-                KNOWN: found.information,
+                KNOWN: answers.information,
                 "organization": part.value,
                 "seed": seed,
-                "asked": len(found.covered),
-                "flagged": int(found.flagged.sum()),
-                "within": int(found.covered[~found.flagged].sum()),
-                "within, flagged": int(found.covered[found.flagged].sum()),
-                "below P90": int(found.below[~found.flagged].sum()),
-                "q50": found.q_error,
+                "asked": len(answers.covered),
+                "flagged": int(answers.flagged.sum()),
+                "within": int(answers.covered[~answers.flagged].sum()),
+                "within, flagged": int(answers.covered[answers.flagged].sum()),
+                "below P90": int(answers.below[~answers.flagged].sum()),
+                "q50": answers.q_error,
             }
-            for found in _judged(*WAYS[asks](part, seed), quick=settings.quick, seed=seed)
+            for answers in _held_out_answers(
+                *WAYS[asks](part, seed), quick=settings.quick, seed=seed
+            )
         ]
     return rows
 
 
-def _judged(
-    known: Sequence[Execution], asked: Sequence[Execution], *, quick: bool, seed: int
-) -> Iterator[_JudgedAnswers]:
+def _held_out_answers(
+    training: Sequence[Execution], held_out: Sequence[Execution], *, quick: bool, seed: int
+) -> Iterator[_HeldOutAnswers]:
     rng = np.random.default_rng(seed)
     most = QUICK_EXECUTIONS if quick else MOST_ASKED
-    history = History.from_executions(_some(known, rng, QUICK_EXECUTIONS if quick else len(known)))
-    questions = History.from_executions(_some(asked, rng, most))
+    history = History.from_executions(
+        _some(training, rng, QUICK_EXECUTIONS if quick else len(training))
+    )
+    questions = History.from_executions(_some(held_out, rng, most))
     nothing_fetched = FetchedModels(Path())
     mix = fit_personalized_ensemble(
         history,
@@ -137,12 +141,12 @@ def _judged(
     )
     seconds = np.exp(questions.log_seconds)
     for information in BOTH:
-        found = mix.predict(asked_with(questions.queries, information))
-        answers = found
-        yield _JudgedAnswers(
+        predictions = mix.predict(asked_with(questions.queries, information))
+        answers = predictions
+        yield _HeldOutAnswers(
             information,
             np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
-            seconds <= np.array([each.p90_seconds for each in found]),
+            seconds <= np.array([each.p90_seconds for each in predictions]),
             np.array([answer.extrapolating for answer in answers]),
             median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),
         )
@@ -151,8 +155,8 @@ def _judged(
 def _some(
     executions: Sequence[Execution], rng: np.random.Generator, count: int
 ) -> Iterator[Execution]:
-    chosen = np.sort(rng.permutation(len(executions))[:count])
-    return (executions[place] for place in chosen)
+    places = np.sort(rng.permutation(len(executions))[:count])
+    return (executions[place] for place in places)
 
 
 @cache
@@ -189,9 +193,11 @@ def _measured(executions: Sequence[Execution]) -> list[Execution]:
     return [each for each in executions if each.is_ok]
 
 
-def _divided(executions: Sequence[Execution], asked: NDArray[np.bool_]) -> Divided:
-    known = [each for each, has_query in zip(executions, asked, strict=True) if not has_query]
-    return known, [each for each, has_query in zip(executions, asked, strict=True) if has_query]
+def _divided(executions: Sequence[Execution], is_query: NDArray[np.bool_]) -> Divided:
+    training = [each for each, has_query in zip(executions, is_query, strict=True) if not has_query]
+    return training, [
+        each for each, has_query in zip(executions, is_query, strict=True) if has_query
+    ]
 
 
 def _rows(cases: Cases) -> list[Row]:
@@ -225,9 +231,9 @@ def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """With the rows that a run counted."""
     del cases
     counted = where(rows, organization="all", information=TRUE_ROWS)
-    found = {row[SITUATION]: row for row in counted}
+    by_situation = {row[SITUATION]: row for row in counted}
     inside = f"at home: {IN_RANGE}"
-    share = _share_covered(found[inside])
+    share = _share_covered(by_situation[inside])
     return [
         Target(f"{inside}: covered, not flagged", LEAST_IN_RANGE, share, at_most=False),
         Target(f"{inside}: covered, not flagged", MOST_IN_RANGE, share),
@@ -235,16 +241,16 @@ def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
             Target(
                 f"{asks}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
             )
-            for asks, row in found.items()
+            for asks, row in by_situation.items()
             if asks != inside
         ),
     ]
 
 
 def _share_covered(row: Row) -> float:
-    """Of the answers without a flag; where all are flagged nothing was promised."""
-    asked, flagged, covered = (number(row[key]) for key in ("asked", "flagged", "within"))
-    return covered / (asked - flagged) if asked > flagged else 1.0
+    """Return the covered share of predictions without a flag, or 1 if all are flagged."""
+    queries, flagged, covered = (number(row[key]) for key in ("asked", "flagged", "within"))
+    return covered / (queries - flagged) if queries > flagged else 1.0
 
 
 PART = EvaluationPart(

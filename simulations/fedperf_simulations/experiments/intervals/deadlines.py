@@ -64,9 +64,9 @@ LEAST_KEPT, LEAST_COVERED = 0.85, 0.85
 MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
 
 
-def situation(known: int) -> str:
+def situation(count: int) -> str:
     """Return the situation, named by what is known."""
-    return f"C3O deadlines, {known} known"
+    return f"C3O deadlines, {count} known"
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
@@ -76,9 +76,9 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode()), 1])
         order = rng.permutation(len(one))
-        asked = [_deadline(one, inputs, rng) for _ in range(DEADLINES)]
-        for known in QUICK_KNOWN if settings.quick else KNOWN:
-            rows += _choices(one, order[:known], asked)
+        deadlines = [_deadline(one, inputs, rng) for _ in range(DEADLINES)]
+        for count in QUICK_KNOWN if settings.quick else KNOWN:
+            rows += _choices(one, order[:count], deadlines)
     return rows
 
 
@@ -92,35 +92,35 @@ def _deadline(
 
 
 def _choices(
-    one: JobSlice, known: ScaleAndSize, asked: Sequence[tuple[ScaleAndSize, float]]
+    one: JobSlice, training: ScaleAndSize, deadlines: Sequence[tuple[ScaleAndSize, float]]
 ) -> list[Row]:
-    home, layout = home_of(one, known), one.layout
+    home, layout = home_of(one, training), one.layout
     features = layout.samples(one.configurations.table).features
-    logs = np.log(one.configurations.seconds[known])
+    logs = np.log(one.configurations.seconds[training])
     rows: list[Row] = []
-    for places, deadline in asked:
+    for places, deadline in deadlines:
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
         answers = home.predict(one.rows(places))
         chances = np.array([each.probability_within(deadline) for each in answers])
-        said = np.exp(OPPONENTS[ERNEST](layout, features[known], logs, features[places]))
-        chosen = {
+        predicted = np.exp(OPPONENTS[ERNEST](layout, features[training], logs, features[places]))
+        choices = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
-            ERNEST: _fewest(nodes, said <= deadline, otherwise=said),
+            ERNEST: _fewest(nodes, predicted <= deadline, otherwise=predicted),
             LARGEST: int(np.argmax(nodes)),
         }
         fewest = float(nodes[seconds <= deadline].min())
-        for name, place in chosen.items():
+        for name, place in choices.items():
             took = float(seconds[place])
             rows.append(
                 {
-                    **AnswerLabel(situation(len(known)), name, one.name).predicted(
+                    **AnswerLabel(situation(len(training)), name, one.name).predicted(
                         took, answers[place]
                     ),
                     "deadline": deadline,
                     KEPT: took <= deadline,
                     TIMES: float(nodes[place]) / fewest,
                     CHANCE: float(chances[place]) if name == OURS else None,
-                    IS_KNOWN: bool(np.isin(places[place], known)),
+                    IS_KNOWN: bool(np.isin(places[place], training)),
                 }
             )
     return rows
@@ -136,23 +136,23 @@ def _fewest(nodes: Floats, holds: np.ndarray, *, otherwise: Floats) -> int:
 def rows_of(cases: Cases) -> list[Row]:
     """Return a row per number of known configurations and chooser."""
     rows = []
-    for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
-        kept, groups = column(chosen, KEPT), labels(chosen)
+    for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
+        is_met, groups = column(group, KEPT), labels(group)
         row: Row = {
             SITUATION: of,
             PREDICTOR: name,
             **SET_ASIDE,
-            "cases": len(chosen),
+            "cases": len(group),
             "groups": len(set(groups)),
-            KEPT: float(kept.mean()),
-            **ends(KEPT, interval_by_groups(kept, groups)),
-            TIMES: float(np.median(column(chosen, TIMES))),
-            **ends(TIMES, interval_by_groups(column(chosen, TIMES), groups, share=0.5)),
+            KEPT: float(is_met.mean()),
+            **ends(KEPT, interval_by_groups(is_met, groups)),
+            TIMES: float(np.median(column(group, TIMES))),
+            **ends(TIMES, interval_by_groups(column(group, TIMES), groups, share=0.5)),
         }
         if name == OURS:
-            none = float((column(chosen, CHANCE) < CONFIDENCE).mean())
-            new = covered(where(chosen, **{IS_KNOWN: False}))
-            row = {**row, "no size reaches 90 %": none, **cover_row(chosen)}
+            none = float((column(group, CHANCE) < CONFIDENCE).mean())
+            new = covered(where(group, **{IS_KNOWN: False}))
+            row = {**row, "no size reaches 90 %": none, **cover_row(group)}
             row[COVERED_NEW] = float(new.mean()) if len(new) else None
         rows.append(row)
     return rows
@@ -160,17 +160,17 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     """Kept, nodes, and coverage of what was chosen."""
-    found = []
-    for known, most in MOST_TIMES.items():
-        of = situation(known)
+    targets = []
+    for count, most in MOST_TIMES.items():
+        of = situation(count)
         for row in where(rows, situation=of, predictor=OURS):
-            found += [
+            targets += [
                 least_target(f"{of}: kept", row, KEPT, LEAST_KEPT),
                 most_target(f"{of}: nodes over the fewest that keep it, median", row, TIMES, most),
                 least_target(f"{of}: covered, what was chosen", row, "covered", LEAST_COVERED),
                 least_target(f"{of}: {COVERED_NEW}", row, COVERED_NEW, LEAST_COVERED),
             ]
-    return found
+    return targets
 
 
 PART = EvaluationPart(

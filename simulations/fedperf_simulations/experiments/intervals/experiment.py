@@ -49,8 +49,8 @@ PARTS: tuple[EvaluationPart, ...] = (
 NOT_FROZEN = "not yet"
 FROZEN_AT = "cbc8ef4"
 """The commit at which coefficients and features were fixed. Before the first look they were at
-9d28d73; since then only widths where rows are estimates, measured on lessons, which own runs count
-as of one plan, and what is read of partitions have changed."""
+9d28d73; since then only widths where rows are estimates, measured on the training set, which own
+runs count as of one plan, and what is read of partitions have changed."""
 
 LOOKS: Mapping[str, int] = {
     spark_logs.PART.name: 3,
@@ -101,12 +101,12 @@ class Intervals:
             rows += [{"part": part.name, "looks": LOOKS.get(part.name), **row} for row in table]
             cases += [{"part": part.name, **each} for each in of_part]
             notes += part.notes
-        drawn = coverage_chart(rows, settings.out / "coverage.svg")
+        chart = coverage_chart(rows, settings.out / "coverage.svg")
         return ExperimentOutcome(
             rows,
             targets,
             self.public_files(settings.data),
-            [drawn] if drawn else [],
+            [chart] if chart else [],
             cases,
             notes,
         )

@@ -77,7 +77,7 @@ class AnswerLabel:
     group: str
     information: str = ""
 
-    def told(self, seconds: float, median: float, **more: Value) -> Row:
+    def labelled_row(self, seconds: float, median: float, **more: Value) -> Row:
         """Return the row of an answer without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
@@ -90,7 +90,7 @@ class AnswerLabel:
     def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
         """Return the row of an answer with its interval."""
         ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
-        return {**self.told(seconds, answer.median_seconds, **more), **ends}
+        return {**self.labelled_row(seconds, answer.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:
@@ -169,15 +169,15 @@ def tables(cases: Sequence[Row]) -> list[Row]:
 
 def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
     """Return the cases by what they say under these names."""
-    found: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
     for each in cases:
-        found[tuple(each[name] for name in names)].append(each)
-    return dict(found)
+        groups[tuple(each[name] for name in names)].append(each)
+    return dict(groups)
 
 
-def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
+def where(rows: Iterable[Row], **values: Value) -> list[Row]:
     """Return the rows whose columns have the wanted values."""
-    return [each for each in rows if all(each.get(name) == to for name, to in wanted.items())]
+    return [each for each in rows if all(each.get(name) == to for name, to in values.items())]
 
 
 def column(cases: Sequence[Row], name: str) -> Floats:
@@ -221,7 +221,7 @@ NOTHING = History((), (), np.zeros(0))
 
 
 def shipped_start() -> PredictLog:
-    """Return the start that ships."""
+    """Return the pretrained model."""
     return FetchedModels(Path()).starts()[PUBLIC]
 
 
@@ -253,21 +253,21 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
 
     None where no row says what is covered.
     """
-    told = [each for each in rows if _is_told(each)]
-    if not told:
+    covered = [each for each in rows if _is_told(each)]
+    if not covered:
         return None
-    with chart(WIDTH, MARGIN + ROW_HEIGHT * len(told), grid="x") as (figure, axes):
-        for height, row in enumerate(reversed(told)):
+    with chart(WIDTH, MARGIN + ROW_HEIGHT * len(covered), grid="x") as (figure, axes):
+        for height, row in enumerate(reversed(covered)):
             share = PERCENT * number(row["covered"])
             if row.get("covered low") is not None:
                 low, high = (PERCENT * number(row[f"covered {end}"]) for end in ("low", "high"))
                 axes.plot([low, high], [height, height], color=FAINT, linewidth=1.2, zorder=2)
             axes.plot([share], [height], "o", color=INK, markersize=4, zorder=3)
         axes.axvline(PERCENT * LEVEL, color=FAINT, linestyle="--", linewidth=1, zorder=1)
-        axes.set_ylim(-1, len(told))
-        axes.set_yticks(range(len(told)), [_label(each) for each in reversed(told)])
+        axes.set_ylim(-1, len(covered))
+        axes.set_yticks(range(len(covered)), [_label(each) for each in reversed(covered)])
         axes.set_xlim(
-            left=min(50.0, *(PERCENT * number(each["covered"]) for each in told)), right=101
+            left=min(50.0, *(PERCENT * number(each["covered"]) for each in covered)), right=101
         )
         axes.set_xlabel("executions inside of 90 % intervals, %")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -70,19 +70,19 @@ def files(data: Path | None) -> list[Path]:
 def logged(data: Path | None) -> list[Execution]:
     """Return the executions of all logs that ended well, each once."""
     [folder] = public_files(data, str(FOLDER))
-    found: dict[str, Execution] = {}
+    executions: dict[str, Execution] = {}
     for path in sorted(each for each in folder.rglob("*") if each.is_file()):
         try:
             read = list(read_source(path))
         except UnknownSourceError:
             continue  # no log, as some of them are on purpose
-        found |= {e.execution_id: e for e in read if isinstance(e, Execution) and e.is_ok}
-    return list(found.values())
+        executions |= {e.execution_id: e for e in read if isinstance(e, Execution) and e.is_ok}
+    return list(executions.values())
 
 
 def measured_here() -> list[Execution]:
     """Executions of the measured set on one engine alone, of as many workloads as there are."""
-    found: list[Execution] = []
+    executions: list[Execution] = []
     for platform in (Platform.DUCKDB, Platform.POLARS):
         of_one = (
             e for e in measured_executions() if e.is_ok and set(e.plan.platforms) == {platform}
@@ -92,20 +92,22 @@ def measured_here() -> list[Execution]:
             firsts.setdefault(each.workload, each)
             if len(firsts) == OF_PLATFORM:
                 break
-        found += firsts.values()
-    return found
+        executions += firsts.values()
+    return executions
 
 
-def said(known: Sequence[Execution], asked: Sequence[Execution]) -> list[Prediction]:
+def predictions_for(
+    training: Sequence[Execution], queries: Sequence[Execution]
+) -> list[Prediction]:
     """Return what a home says of executions at the sizes that they ran with."""
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
-        store.add(known)
-        kept = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
+        store.add(training)
+        ensemble = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
         return [
-            predict_plan(kept.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
+            predict_plan(ensemble.predictor, e.plan, e.cluster, [e.cluster], job=KnownJob.of(e))[
                 0
             ].estimate
-            for e in asked
+            for e in queries
         ]
 
 
@@ -128,14 +130,16 @@ def _alone(executions: Sequence[Execution]) -> list[Row]:
     rows = []
     for each in executions:
         situation = ALONE_KNOWN if KnownJob.of(each).has_rows else ALONE_UNKNOWN
-        rows.append(_row(situation, each, said([each], [each])[0]))
-    return rows + [_row(ALONE_HERE, each, said([each], [each])[0]) for each in measured_here()]
+        rows.append(_row(situation, each, predictions_for([each], [each])[0]))
+    return rows + [
+        _row(ALONE_HERE, each, predictions_for([each], [each])[0]) for each in measured_here()
+    ]
 
 
 def _whole(executions: Sequence[Execution]) -> list[Row]:
-    asked = _often(executions)
-    found = zip(asked, said(executions, asked), strict=True)
-    return [_row(WHOLE, each, answer) for each, answer in found]
+    queries = _often(executions)
+    pairs = zip(queries, predictions_for(executions, queries), strict=True)
+    return [_row(WHOLE, each, answer) for each, answer in pairs]
 
 
 def _left_out(data: Path | None, part: int) -> list[Row]:
@@ -143,7 +147,7 @@ def _left_out(data: Path | None, part: int) -> list[Row]:
     rows = []
     for each in islice(_often(executions), part, None, LEFT_OUT_AT_ONCE):
         others = [other for other in executions if other is not each]
-        rows.append(_row(LEFT_OUT, each, said(others, [each])[0]))
+        rows.append(_row(LEFT_OUT, each, predictions_for(others, [each])[0]))
     return rows
 
 
@@ -171,9 +175,9 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
 
 
 def _of_alone(rows: Sequence[Row]) -> Iterator[Target]:
-    told: Mapping[str, Row] = {str(each[SITUATION]): each for each in rows}
+    by_situation: Mapping[str, Row] = {str(each[SITUATION]): each for each in rows}
     for name in ALONE:
-        row = told.get(name)
+        row = by_situation.get(name)
         yield least_target(f"{name}: share of q-errors up to {NEAR}", row, MOST_NEAR, LEAST_NEAR)
         yield least_target(f"{name}: covered", row, "covered", 1.0)
         if row is not None:

@@ -183,8 +183,8 @@ def situation(of: str, runs: int, order: str, *, home: str) -> str:
 def all_cases(settings: Settings, sets: Sequence[str]) -> list[Row]:
     """Return a row per set, number of runs, order, job that was drawn, home and predictor."""
     cell = partial(_cell, settings)
-    found = computed(cell, sets, "sets of repeated jobs", jobs=settings.jobs)
-    return [row for rows in found for row in rows]
+    by_set = computed(cell, sets, "sets of repeated jobs", jobs=settings.jobs)
+    return [row for rows in by_set for row in rows]
 
 
 def _public_files(data: Path | None) -> list[Path]:
@@ -215,12 +215,12 @@ def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> 
             for members in groups.values():
                 able = [each for each in members if len(each.runs) > runs]
                 for place in rng.integers(len(able), size=draws if able else 0).tolist():
-                    own, asked = _drawn(able[place], runs, order, rng=rng)
+                    own, query = _drawn(able[place], runs, order, rng=rng)
                     for home in (OTHERS, ALONE):
                         others = jobs if home == OTHERS else ()
                         words = situation(of, runs, order, home=home)
                         pooled = spread if home == OTHERS else None
-                        yield from _answers(words, able[place], own, asked, others, pooled)
+                        yield from _answers(words, able[place], own, query, others, pooled)
 
 
 def _drawn(
@@ -229,10 +229,10 @@ def _drawn(
     """Return log seconds of so many runs, and of a further one."""
     if order == LATER:
         first = int(rng.integers(len(job.runs) - runs))
-        chosen = job.runs[first : first + runs + 1]
+        sample = job.runs[first : first + runs + 1]
     else:
-        chosen = job.runs[rng.permutation(len(job.runs))[: runs + 1]]
-    return chosen[:runs], float(chosen[runs])
+        sample = job.runs[rng.permutation(len(job.runs))[: runs + 1]]
+    return sample[:runs], float(sample[runs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,19 +263,19 @@ class PooledSpread:
     def of(
         cls, jobs: Sequence[RepeatedJob], runs: int, order: str, *, rng: np.random.Generator
     ) -> "PooledSpread":
-        """As many draws of every job that ran often enough."""
+        """Take equally many draws of every job that ran often enough."""
         kin, apart = [], []
         for job in jobs:
             for _ in range(POOLED_DRAWS if len(job.runs) > runs else 0):
-                own, asked = _drawn(job, runs, order, rng=rng)
+                own, query = _drawn(job, runs, order, rng=rng)
                 kin.append(job.kin)
-                apart.append(asked - own.mean())
+                apart.append(query - own.mean())
         return cls(kin, np.array(apart))
 
     def answer(self, job: RepeatedJob, own: Floats) -> Prediction:
         """Its quantiles around the mean of own runs, that job's kin left out."""
-        told = self.apart[np.array(self.kin) != job.kin]
-        low, high = np.quantile(told, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        others = self.apart[np.array(self.kin) != job.kin]
+        low, high = np.quantile(others, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         level = float(own.mean())
         ends = _Ends(min(float(low), 0.0), max(float(high), 0.0))
         return Prediction(level, ends, LEVEL)
@@ -285,19 +285,19 @@ def _answers(
     words: str,
     job: RepeatedJob,
     own: Floats,
-    asked: float,
+    query: float,
     others: Sequence[RepeatedJob],
     pooled: PooledSpread | None,
 ) -> Iterator[Row]:
-    kept = [each for each in others if each.kin != job.kin]
-    told: dict[str, Prediction] = {OURS: _by_repeats(job, own, kept)}
+    unrelated = [each for each in others if each.kin != job.kin]
+    predictions: dict[str, Prediction] = {OURS: _by_repeats(job, own, unrelated)}
     if job.by_columns is not None:
-        told[BY_COLUMNS] = job.by_columns(own, _scatter(kept))
+        predictions[BY_COLUMNS] = job.by_columns(own, _scatter(unrelated))
     if pooled is not None:
-        told[POOLED] = pooled.answer(job, own)
-    for name, answer in told.items():
+        predictions[POOLED] = pooled.answer(job, own)
+    for name, answer in predictions.items():
         yield AnswerLabel(words, name, job.group).predicted(
-            float(np.exp(asked)), answer, job=job.name
+            float(np.exp(query)), answer, job=job.name
         )
 
 
@@ -326,8 +326,8 @@ def _scatter(others: Sequence[RepeatedJob]) -> Scatter:
 def rows_of(cases: Cases) -> list[Row]:
     """Coverage, ratio and interval score of each situation and predictor."""
     return [
-        {SITUATION: of, PREDICTOR: name, **cover_row(chosen)}
-        for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items()
+        {SITUATION: of, PREDICTOR: name, **cover_row(group)}
+        for (of, name), group in by(cases, SITUATION, PREDICTOR).items()
     ]
 
 

@@ -1,8 +1,8 @@
 """C3O with 1, 2 or 3 configurations known: how wrong the answers about all others are.
 
 The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
-The product knows no other job here: priors on slopes, whose sources are laws, are the start
-that ships for tables. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
+The product knows no other job here. Its pretrained model for tables is priors on slopes, whose
+sources are laws. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
 processes, all of which answer from one known configuration on. An error is the mean absolute
 percentage error over the slice's other configurations; ratios are of these.
 """
@@ -62,52 +62,54 @@ SLOPES, PROCESS = "slope prior", "Gaussian process"
 OWN_PROCESS = "Gaussian process of the client"
 
 
-def ernest(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+def ernest(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
     """Ernest on machines and size, [asked]."""
     read = [layout.scale_feature, layout.size_feature]
-    return ernest_parts(known[:, read], logs, asked[:, read])
+    return ernest_parts(training[:, read], logs, queries[:, read])
 
 
-def slopes(layout: TableLayout, known: Floats, logs: Floats, asked: Floats) -> Floats:
+def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
     """The prior on slopes; columns of the layout's other numbers in their deviations, [asked]."""
     first = [layout.scale_feature, layout.size_feature]
-    both = np.concatenate([known, asked])
+    both = np.concatenate([training, queries])
     left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)
     deviation = left.std(axis=0)
     others = (left - left.mean(axis=0))[:, deviation > 0] / deviation[deviation > 0]
     columns = np.column_stack([both[:, first], others])
-    return slope_prior(columns[: len(known)], logs, columns[len(known) :])
+    return slope_prior(columns[: len(training)], logs, columns[len(training) :])
 
 
 Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
 OPPONENTS: Mapping[str, Opponent] = {
     ERNEST: ernest,
-    RIDGE: lambda _, known, logs, asked: ridge(known, logs, asked),
+    RIDGE: lambda _, training, logs, queries: ridge(training, logs, queries),
     SLOPES: slopes,
-    PROCESS: lambda _, known, logs, asked: process(known, logs, asked),
-    OWN_PROCESS: lambda _, known, logs, asked: LocalProcess().fit(_rows(known), logs)(_rows(asked)),
+    PROCESS: lambda _, training, logs, queries: process(training, logs, queries),
+    OWN_PROCESS: lambda _, training, logs, queries: LocalProcess().fit(_rows(training), logs)(
+        _rows(queries)
+    ),
 }
-"""Log seconds from a layout, known features and logs, and the features that are asked about."""
+"""Log seconds from a layout, training features, their logs and query features."""
 
 
 def _rows(features: Floats) -> EncodedQueries:
     return EncodedQueries(features, np.zeros(len(features), np.int64), {})
 
 
-def situation(known: int) -> str:
+def situation(count: int) -> str:
     """Return the situation, named by what is known."""
-    return f"C3O, {known} known"
+    return f"C3O, {count} known"
 
 
-def home_of(one: JobSlice, known: ScaleAndSize) -> TablePredictor:
+def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
     """Return the product's predictor that knows those configurations."""
-    seconds = one.configurations.seconds[known]
-    return TablePredictor.of(MeasuredTable(one.layout, one.rows(known), seconds))
+    seconds = one.configurations.seconds[training]
+    return TablePredictor.of(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
-def predictions(home: TablePredictor, one: JobSlice, asked: ScaleAndSize) -> list[Prediction]:
+def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:
     """Its answers about others."""
-    return home.predict(one.rows(asked))
+    return home.predict(one.rows(queries))
 
 
 def slice_cells(
@@ -146,17 +148,17 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
         order = rng.permutation(len(one))
         for count in KNOWN:
-            known, asked = order[:count], order[count:]
+            training, queries = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
-            rows += [{**about, **row} for row in _judged(one, known, asked)]
+            rows += [{**about, **row} for row in _held_out_rows(one, training, queries)]
     return rows
 
 
-def _judged(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row]:
+def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
-    answers = predictions(home_of(one, known), one, asked)
-    truth = seconds[asked]
+    answers = predictions(home_of(one, training), one, queries)
+    truth = seconds[queries]
     held = np.array([each.covers(took) for each, took in zip(answers, truth.tolist(), strict=True)])
     medians = np.array([each.median_seconds for each in answers])
     widths = [each.upper_seconds / each.lower_seconds for each in answers]
@@ -169,30 +171,32 @@ def _judged(one: JobSlice, known: ScaleAndSize, asked: ScaleAndSize) -> list[Row
         }
     ]
     for name, baseline in OPPONENTS.items():
-        said = baseline(layout, features[known], np.log(seconds[known]), features[asked])
-        rows.append(_errors(name, np.exp(said), truth))
+        predicted = baseline(
+            layout, features[training], np.log(seconds[training]), features[queries]
+        )
+        rows.append(_errors(name, np.exp(predicted), truth))
     return rows
 
 
-def _errors(name: str, said: Floats, truth: Floats) -> Row:
-    logs = np.abs(np.log(said) - np.log(truth))
-    return {PREDICTOR: name, MAPE: 100 * mape(said, truth), LOG_ERROR: float(logs.mean())}
+def _errors(name: str, predicted: Floats, truth: Floats) -> Row:
+    logs = np.abs(np.log(predicted) - np.log(truth))
+    return {PREDICTOR: name, MAPE: 100 * mape(predicted, truth), LOG_ERROR: float(logs.mean())}
 
 
 def rows_of(cases: Cases) -> list[Row]:
     """Return a row per number of known configurations and predictor."""
     rows: list[Row] = []
-    for (of, name), chosen in by(cases, SITUATION, PREDICTOR).items():
-        errors, groups = column(chosen, MAPE), labels(chosen)
-        row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, **SET_ASIDE, "cases": len(chosen)}
+    for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
+        errors, groups = column(group, MAPE), labels(group)
+        row: dict[str, Value] = {SITUATION: of, PREDICTOR: name, **SET_ASIDE, "cases": len(group)}
         row |= {"groups": len(set(groups)), f"median {MAPE}": float(np.median(errors))}
         row |= {f"worst {MAPE}": float(errors.max())}
-        row[LOG_ERROR] = float(column(chosen, LOG_ERROR).mean())
+        row[LOG_ERROR] = float(column(group, LOG_ERROR).mean())
         if name == OURS:
-            hits = column(chosen, COVERED)
+            hits = column(group, COVERED)
             row |= {COVERED: float(hits.mean()), **ends(COVERED, interval_by_groups(hits, groups))}
-            row |= {RATIO: float(np.median(column(chosen, RATIO)))}
-            row |= {CHOSEN: float(column(chosen, CHOSEN).mean())}
+            row |= {RATIO: float(np.median(column(group, RATIO)))}
+            row |= {CHOSEN: float(column(group, CHOSEN).mean())}
         else:
             change = _against(cases, of, str(name))
             row["fedperf, times it"] = float(np.exp(change.mean))
@@ -210,19 +214,19 @@ def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """Against each opponent at each number, against the best of them, and on what is chosen."""
-    found = []
+    targets = []
     for count in KNOWN:
         of = situation(count)
         for rival in OPPONENTS:
             what = f"{of}: upper end of log(MAPE / that of {rival})"
-            found.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
+            targets.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
         best, share = _twice_the_best(cases, of)
         what = f"{of}: share of cases above twice the error of {best}, the best opponent there"
-        found.append(Target(what, MOST_TWICE, share))
+        targets.append(Target(what, MOST_TWICE, share))
         [row] = where(rows, situation=of, predictor=OURS)
         what = f"{of}: covered, the configuration that looks fastest"
-        found.append(least_target(what, row, CHOSEN, LEAST_CHOSEN))
-    return found
+        targets.append(least_target(what, row, CHOSEN, LEAST_CHOSEN))
+    return targets
 
 
 def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:

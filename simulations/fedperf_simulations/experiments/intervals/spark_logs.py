@@ -1,7 +1,7 @@
 """Public Spark logs of others: 66 queries in 21 groups by lineage, which nothing here learnt from.
 
-Without an own run the start that ships is asked with the rows that a run counted, and with
-what was known before it (the sessions' earlier queries are). Beside it stand the analytic cost
+Without an own run the pretrained model predicts with actual and with estimated cardinalities
+(the sessions' earlier queries are known). Beside it stand the analytic cost
 model alone, the start of before by its published figures, two constants of an own set, and
 regressions on these logs themselves, of which the group that is asked about is left out. With
 3, 5 and 10 own runs of a group the home's mix is compared with the same code without a start.
@@ -136,8 +136,8 @@ def files(data: Path | None) -> list[Path]:
         MissingDataError: there is no folder, or a log is not in it.
     """
     names = (f"{FOLDER}/{name}" for names in GROUPS.values() for name in names)
-    found = public_files(data, *names)
-    return [each for path in found for each in _inside(path)]
+    paths = public_files(data, *names)
+    return [each for path in paths for each in _inside(path)]
 
 
 def _inside(path: Path) -> list[Path]:
@@ -149,12 +149,12 @@ def queries(data: Path, group: str) -> list[Execution]:
 
     Of a log without queries its jobs; beside queries, most jobs are Spark's own.
     """
-    found: list[Execution] = []
+    executions: list[Execution] = []
     for name in GROUPS[group]:
         read = read_source(data / FOLDER / name)
         ended = [each for each in read if isinstance(each, Execution) and each.is_ok]
-        found += [each for each in ended if each.origin.record.startswith("query ")] or ended
-    return found
+        executions += [each for each in ended if each.origin.record.startswith("query ")] or ended
+    return executions
 
 
 def all_cases(settings: Settings) -> list[Row]:
@@ -165,8 +165,8 @@ def all_cases(settings: Settings) -> list[Row]:
     sizes = {
         group: len(each) for (group,), each in by(_ours(nothing_own, TRUE_ROWS), GROUP).items()
     }
-    wanted = QUICK_OWN_RUNS if settings.quick else OWN_RUNS
-    tasks = [(str(group), own) for group in sizes for own in wanted if sizes[group] > own]
+    counts = QUICK_OWN_RUNS if settings.quick else OWN_RUNS
+    tasks = [(str(group), own) for group in sizes for own in counts if sizes[group] > own]
     cells = computed(partial(_cell, settings, data), tasks, "own runs of logs", jobs=settings.jobs)
     return [*nothing_own, *(row for rows in cells for row in rows)]
 
@@ -182,17 +182,17 @@ def _cell(settings: Settings, data: Path, task: tuple[str, int]) -> Cases:
 
 
 def _nothing_own(data: Path) -> list[Row]:
-    asked = [(group, each) for group in GROUPS for each in queries(data, group)]
-    groups = [group for group, _ in asked]
-    plans = [PlanOnCluster(each.plan, each.cluster) for _, each in asked]
-    seconds = np.array([each.runtime_seconds for _, each in asked])
+    group_queries = [(group, each) for group in GROUPS for each in queries(data, group)]
+    groups = [group for group, _ in group_queries]
+    plans = [PlanOnCluster(each.plan, each.cluster) for _, each in group_queries]
+    seconds = np.array([each.runtime_seconds for _, each in group_queries])
     rows = list(_of_product(groups, plans, seconds))
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
         information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
-        told = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
-        for group, each, took, answer in told:
+        rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
+        for group, each, took, answer in rows_of_groups:
             label, about = AnswerLabel(NOTHING_OWN, name, group, information), _has_files(each.plan)
-            rows.append(label.told(took, answer, **{HAS_FILES: about}))
+            rows.append(label.labelled_row(took, answer, **{HAS_FILES: about}))
     return rows
 
 
@@ -208,10 +208,10 @@ def _of_product(
             groups, questions, took.tolist(), answers, strict=True
         ):
             has_files = {HAS_FILES: _has_files(plan.plan)}
-            asked = AnswerLabel(NOTHING_OWN, OURS, group, information)
-            yield asked.predicted(seconds, answer, **has_files)
+            label = AnswerLabel(NOTHING_OWN, OURS, group, information)
+            yield label.predicted(seconds, answer, **has_files)
             analytic = float(np.exp(plan.features.analytic_log_seconds))
-            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).told(
+            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
                 seconds, analytic, **has_files
             )
 
@@ -252,16 +252,21 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
         rng = np.random.default_rng([settings.seed, own, draw, crc32(group.encode())])
         order = rng.permutation(len(executions))
         order = order[np.argsort(~usable[order], kind="stable")]
-        known, asked = ([executions[place] for place in each] for each in np.split(order, [own]))
-        home = History.from_executions(known)
-        plans = [PlanOnCluster(each.plan, each.cluster) for each in asked]
+        training, held_out = (
+            [executions[place] for place in each] for each in np.split(order, [own])
+        )
+        home = History.from_executions(training)
+        plans = [PlanOnCluster(each.plan, each.cluster) for each in held_out]
         for information in BOTH:
             questions = asked_with(plans, information)
-            said = {OURS: with_start(home, questions, start), LOCAL: local_only(home, questions)}
-            for name, answers in said.items():
-                told = AnswerLabel(_situation(own), name, group, information)
-                pairs = zip(asked, answers, strict=True)
-                rows += [told.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
+            predictions = {
+                OURS: with_start(home, questions, start),
+                LOCAL: local_only(home, questions),
+            }
+            for name, answers in predictions.items():
+                label = AnswerLabel(_situation(own), name, group, information)
+                pairs = zip(held_out, answers, strict=True)
+                rows += [label.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
     return rows
 
 
@@ -274,8 +279,8 @@ def rows_of(cases: Cases) -> list[Row]:
     nothing_own = where(cases, situation=NOTHING_OWN)
     split: list[Row] = []
     for name, has_files in ((FROM_FILES, True), (NO_FILES, False)):
-        chosen = [each for each in nothing_own if each.get(HAS_FILES) is has_files]
-        split += [{**row, SITUATION: name} for row in tables(chosen)]
+        selection = [each for each in nothing_own if each.get(HAS_FILES) is has_files]
+        split += [{**row, SITUATION: name} for row in tables(selection)]
     return [*tables(nothing_own), *_published(), *split, *_with_own_runs(cases)]
 
 
@@ -303,19 +308,21 @@ def _with_own_runs(cases: Cases) -> Iterator[Row]:
 
 def _against_local(cases: Cases, runs: Sequence[int], information: str) -> PairedComparison:
     """Return log of personalized over local-only q-errors, groups resampled."""
-    wanted = {_situation(own) for own in runs}
-    chosen = [each for each in where(cases, information=information) if each[SITUATION] in wanted]
-    ours, local = where(chosen, predictor=OURS), where(chosen, predictor=LOCAL)
+    situations = {_situation(own) for own in runs}
+    selection = [
+        each for each in where(cases, information=information) if each[SITUATION] in situations
+    ]
+    ours, local = where(selection, predictor=OURS), where(selection, predictor=LOCAL)
     return PairedComparison.by_groups(log_q(ours), log_q(local), groups=labels(ours))
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """Return the targets without an own run, and with some."""
-    found: list[Target] = []
+    targets: list[Target] = []
     for information, (median, upper) in MOST_Q.items():
         [row] = where(rows, situation=NOTHING_OWN, predictor=OURS, information=information)
         what = f"{NOTHING_OWN}, {information}"
-        found += [
+        targets += [
             most_target(f"{what}: median q-error", row, "q50", median),
             most_target(f"{what}: p90 q-error", row, "q90", upper),
             most_target(
@@ -327,15 +334,15 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
     change = PairedComparison.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
     what = f"{NOTHING_OWN}, {KNOWN_BEFORE}: log q-error less that of the {ON_BYTES}"
-    found.append(Target(what, 0.0, change.mean, paired=change))
-    return [*found, *_harm(cases)]
+    targets.append(Target(what, 0.0, change.mean, paired=change))
+    return [*targets, *_harm(cases)]
 
 
 def _harm(cases: Cases) -> Iterator[Target]:
     """For each number of runs that several groups have, and for all together."""
     there = [own for own in OWN_RUNS if where(cases, situation=_situation(own))]
-    told = [(f"{own} own runs", [own]) for own in there]
-    for words, runs in (*told, ("all numbers of own runs", there)):
+    named_runs = [(f"{own} own runs", [own]) for own in there]
+    for words, runs in (*named_runs, ("all numbers of own runs", there)):
         change = _against_local(cases, runs, TRUE_ROWS) if runs else None
         if change is not None:
             what = f"Spark logs, {words}: upper end of log(personalized / local-only)"

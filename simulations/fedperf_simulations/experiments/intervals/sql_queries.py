@@ -1,9 +1,9 @@
 """SQL that was committed before it was measured: 62 queries at two scales, Parquet and native.
 
 The start that answers is trained for this alone: without the TPC-H family of the measured set,
-and without any workload that has a plan of the shape of a judged one. Beside it stand the start
-that ships, the analytic cost model alone, and a regression of log time on log scanned rows that
-is fitted on the other judged queries of the same engine and storage.
+and without any workload that has a plan of the shape of a held-out query. It is compared with the
+pretrained model, with the analytic cost model alone, and with a regression of log time on log
+scanned rows. The regression is fitted on the other queries of the same engine and storage.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -26,10 +26,10 @@ from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
 from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
 from fedperf_simulations.corpus.pretraining import EPOCHS
-from fedperf_simulations.corpus.sql.session_draws import JUDGED_ROWS
-from fedperf_simulations.corpus.sql.tables import judged_queries
+from fedperf_simulations.corpus.sql.session_draws import HELD_OUT_ROWS
+from fedperf_simulations.corpus.sql.tables import held_out_queries
 from fedperf_simulations.corpus.training_set import Measurements
-from fedperf_simulations.data.datasets import JUDGED_SESSIONS, at_one_speed, measured_files
+from fedperf_simulations.data.datasets import HELD_OUT_SESSIONS, at_one_speed, measured_files
 from fedperf_simulations.experiments.intervals.figures import (
     NOTHING,
     OURS,
@@ -56,7 +56,7 @@ SHIPPED, ANALYTIC = "the start that ships", "analytic cost model alone"
 ON_ROWS = "regression on scanned rows, other queries"
 
 MOST_Q50, MOST_Q90 = 1.7, 4.0
-RUNS_ON_DUCKDB = 2 * len(JUDGED_ROWS) * len(judged_queries())
+RUNS_ON_DUCKDB = 2 * len(HELD_OUT_ROWS) * len(held_out_queries())
 """Of every query, in two storages: what failed or was called off is missing, and counts here."""
 
 NOTES = (
@@ -87,7 +87,7 @@ class EvaluationRun:
 
     @property
     def query(self) -> str:
-        """The same at all scales, in all storages, on all engines."""
+        """The query's name, equal at all scales, in all storages and on all engines."""
         return self.execution.workload
 
     @property
@@ -101,40 +101,40 @@ class EvaluationRun:
         return self.execution.runtime_seconds
 
 
-def judged_runs() -> list[EvaluationRun]:
+def held_out_runs() -> list[EvaluationRun]:
     """Return all that ended well; errors as `measured_executions`."""
     from pyarrow import parquet
 
-    found = []
-    for path in measured_files(JUDGED_SESSIONS):
-        told = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
-        for execution, row in zip(at_one_speed(executions_of(path)), told, strict=True):
+    runs = []
+    for path in measured_files(HELD_OUT_SESSIONS):
+        rows = parquet.read_table(path, columns=["storage", "table_rows"]).to_pylist()
+        for execution, row in zip(at_one_speed(executions_of(path)), rows, strict=True):
             if execution.is_ok:
-                found.append(EvaluationRun(execution, row["storage"], row["table_rows"]))
-    return found
+                runs.append(EvaluationRun(execution, row["storage"], row["table_rows"]))
+    return runs
 
 
-def lesson_without(measurements: Measurements, shapes: Collection[str]) -> TrainingPlan:
+def training_without(measurements: Measurements, shapes: Collection[str]) -> TrainingPlan:
     """The training data of a start that has seen neither the TPC-H family nor any of the shapes.
 
     A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
     """
-    told = measurements.workloads_of(shapes)
+    workloads = measurements.workloads_of(shapes)
 
     def is_known(workload: str) -> bool:
-        return workload.partition("-")[0] != Family.TPCH and workload not in told
+        return workload.partition("-")[0] != Family.TPCH and workload not in workloads
 
     return measurements.training_plan(is_known)
 
 
 def all_cases(settings: Settings) -> Cases:
     """Return a row per run, predictor and information."""
-    measured_files(JUDGED_SESSIONS)
+    measured_files(HELD_OUT_SESSIONS)
     return settings.cases("judged-sql", partial(_cases, settings))
 
 
 def _cases(settings: Settings) -> list[Row]:
-    runs = judged_runs()
+    runs = held_out_runs()
     plans = [PlanOnCluster(each.execution.plan, each.execution.cluster) for each in runs]
     starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
     rows: list[Row] = []
@@ -168,8 +168,8 @@ def _told(
     runs: Sequence[EvaluationRun], predictor_name: str, information: str, answers: Floats
 ) -> Iterator[Row]:
     for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
-        asked = _asked(each, predictor_name, information)
-        yield asked.told(each.seconds, answer, **_about(each))
+        label = _asked(each, predictor_name, information)
+        yield label.labelled_row(each.seconds, answer, **_about(each))
 
 
 def _asked(run: EvaluationRun, name: str, information: str) -> AnswerLabel:
@@ -186,14 +186,14 @@ def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         shapes = {fingerprint(each.execution.plan.workflow) for each in runs}
-        training_plan = lesson_without(Measurements.read(settings.seed), shapes)
+        training_plan = training_without(Measurements.read(settings.seed), shapes)
         epochs = EPOCHS
         if settings.quick:
             few = slice(QUICK_PLANS)
             training_plan = TrainingPlan(
                 training_plan.questions[few],
                 training_plan.log_seconds[few],
-                training_plan.asked[few],
+                training_plan.queries[few],
             )
             epochs = QUICK_EPOCHS
         model = train_ggfn(training_plan, epochs=epochs, seed=settings.seed)
@@ -206,9 +206,9 @@ def rows_of(cases: Cases) -> list[Row]:
     rows = tables(cases)
     on_duckdb = where(cases, situation=ON_DUCKDB)
     for name in ("family", "storage", "table rows"):
-        for (value,), chosen in by(on_duckdb, name).items():
+        for (value,), group in by(on_duckdb, name).items():
             words = f"{value:,} rows" if isinstance(value, int) else value
-            rows += [{**row, SITUATION: f"{ON_DUCKDB}, {words}"} for row in tables(chosen)]
+            rows += [{**row, SITUATION: f"{ON_DUCKDB}, {words}"} for row in tables(group)]
     return rows
 
 
@@ -216,23 +216,23 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """On DuckDB; limits are for the rows that a run counted."""
     [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
     rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
-    found = []
+    targets = []
     for information in BOTH:
         ours = where(cases, situation=ON_DUCKDB, predictor=OURS, information=information)
         change = PairedComparison.by_groups(log_q(ours), log_q(rival), groups=labels(ours))
         what = f"{ON_DUCKDB}, {information}: log q-error less that of the {ON_ROWS}"
-        found.append(Target(what, 0.0, change.mean, paired=change))
+        targets.append(Target(what, 0.0, change.mean, paired=change))
     return [
         least_target(f"{ON_DUCKDB}: runs of {RUNS_ON_DUCKDB}", row, "cases", RUNS_ON_DUCKDB),
         most_target(f"{ON_DUCKDB}: median q-error", row, "q50", MOST_Q50),
         most_target(f"{ON_DUCKDB}: p90 q-error", row, "q90", MOST_Q90),
-        *found,
+        *targets,
     ]
 
 
 PART = EvaluationPart(
     "judged SQL",
-    lambda _: measured_files(JUDGED_SESSIONS),
+    lambda _: measured_files(HELD_OUT_SESSIONS),
     all_cases,
     rows_of,
     targets_of,

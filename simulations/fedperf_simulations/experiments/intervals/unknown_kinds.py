@@ -26,7 +26,7 @@ from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
     CAMPAIGNS,
     DUCKDB_SESSIONS,
-    JUDGED_SESSIONS,
+    HELD_OUT_SESSIONS,
     SPARK_SESSIONS,
     measured_executions,
     measured_files,
@@ -66,7 +66,7 @@ Item = TypeVar("Item")
 
 HOLD = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
 UNSEEN = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
-"""Whose jobs homes hold, and parts that the start that ships was not trained on."""
+"""The parts whose jobs homes hold, and parts that the pretrained model was not trained on."""
 
 CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
 
@@ -76,14 +76,14 @@ class HomeKind:
     """The contents of a home, and the questions that it is asked.
 
     Attributes:
-        asked: the platform that it never ran.
+        query_platform: the platform that it never ran.
         sessions: of Spark.
         profiles: of queries on DuckDB.
         jobs: executions of other platforms.
         campaign: whether it holds the campaign.
     """
 
-    asked: Platform
+    query_platform: Platform
     sessions: int = 0
     profiles: int = 0
     jobs: Mapping[Platform, int] | None = None
@@ -129,8 +129,8 @@ def _profiles() -> tuple[Execution, ...]:
 
 
 @cache
-def _judged_on_spark() -> tuple[Execution, ...]:
-    there = measured_executions(JUDGED_SESSIONS)
+def _held_out_on_spark() -> tuple[Execution, ...]:
+    there = measured_executions(HELD_OUT_SESSIONS)
     return tuple(each for each in there if _is_on(each, Platform.SPARK))
 
 
@@ -142,7 +142,7 @@ def all_cases(settings: Settings) -> list[Row]:
 
 
 def _files(_: Path | None) -> list[Path]:
-    read = (None, SPARK_SESSIONS, DUCKDB_SESSIONS, JUDGED_SESSIONS, CAMPAIGNS)
+    read = (None, SPARK_SESSIONS, DUCKDB_SESSIONS, HELD_OUT_SESSIONS, CAMPAIGNS)
     return [each for of in read for each in measured_files(of)]
 
 
@@ -157,8 +157,8 @@ def _cases(settings: Settings, name: str) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        asked = some(_questions(HOMES[name].asked), most, rng)
-        plans = [PlanOnCluster(each.plan, each.cluster) for each in asked]
+        queries = some(_questions(HOMES[name].query_platform), most, rng)
+        plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
             questions = asked_with(plans, information)
             homes = {OURS: History.from_executions(held), THE_START: NOTHING}
@@ -168,22 +168,22 @@ def _cases(settings: Settings, name: str) -> list[Row]:
                     AnswerLabel(situation(name), who, each.workload, information).predicted(
                         each.runtime_seconds, answer, draw=draw
                     )
-                    for each, answer in zip(asked, answers, strict=True)
+                    for each, answer in zip(queries, answers, strict=True)
                 ]
     return rows
 
 
 def situation(name: str) -> str:
     """Return the situation: the contents of a home, and what it is asked about."""
-    return f"a home of {name}, asked about {HOMES[name].asked.name.lower()}"
+    return f"a home of {name}, asked about {HOMES[name].query_platform.name.lower()}"
 
 
 def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
     """Executions of a home, in the order of the sets that they come from."""
     if home.sessions:
         names = list(dict.fromkeys(session_of(each) for each in _spark()))
-        chosen = set(some(names, home.sessions, rng))
-        yield from (each for each in _spark() if session_of(each) in chosen)
+        sessions = set(some(names, home.sessions, rng))
+        yield from (each for each in _spark() if session_of(each) in sessions)
     yield from some(_profiles(), home.profiles, rng) if home.profiles else ()
     for platform, count in (home.jobs or {}).items():
         there = [each for part in HOLD for each in _parts()[part] if _is_on(each, platform)]
@@ -195,7 +195,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
 
 def _questions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
-        return list(_judged_on_spark())
+        return list(_held_out_on_spark())
     there = (each for part in UNSEEN for each in _parts()[part])
     return [each for each in there if _is_on(each, platform)]
 
@@ -212,12 +212,12 @@ def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]
 def rows_of(cases: Cases) -> list[Row]:
     """Figures of each home and information, and ours over the start's own."""
     rows = []
-    for (of, name, information), chosen in by(cases, SITUATION, PREDICTOR, KNOWN).items():
-        row = figures(chosen)
+    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
+        row = figures(group)
         if name == OURS:
             start = where(cases, situation=of, predictor=THE_START, information=information)
-            change = PairedComparison.by_groups(log_q(chosen), log_q(start), groups=labels(chosen))
-            ours, public = (float(np.median(log_q(each))) for each in (chosen, start))
+            change = PairedComparison.by_groups(log_q(group), log_q(start), groups=labels(group))
+            ours, public = (float(np.median(log_q(each))) for each in (group, start))
             row = {
                 **row,
                 TIMES: float(np.exp(ours - public)),
@@ -230,14 +230,14 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     """Return the targets for each home, with the rows that a run counted."""
-    found = []
+    targets = []
     for name in HOMES:
         of = situation(name)
         [row] = where(rows, situation=of, predictor=OURS, information=TRUE_ROWS)
         what = f"{of}: median q-error over the start's own"
-        found.append(most_target(what, row, TIMES, MOST_TIMES))
-        found.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))
-    return found
+        targets.append(most_target(what, row, TIMES, MOST_TIMES))
+        targets.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))
+    return targets
 
 
 PART = EvaluationPart("unknown kinds", _files, all_cases, rows_of, targets_of, NOTES)

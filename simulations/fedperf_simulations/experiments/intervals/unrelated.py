@@ -98,8 +98,8 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     asked_most = QUICK_ASKED if settings.quick else ASKED
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(home)])
-        own, asked, rest = _divided(HOMES[home], asked_most, rng)
-        questions = [PlanOnCluster(each.plan, each.cluster) for each in asked]
+        own, queries, rest = _divided(HOMES[home], asked_most, rng)
+        questions = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         before = _answers(own, questions)
         added = _added(kind, own, rest, rng)
         medians: dict[int, Floats] = {}
@@ -108,11 +108,13 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
             medians[runs], widths = _answers([*own, *_repeated(added, noise, own)], questions)
             apart = np.abs(medians[runs] - before[0])
             again = np.abs(medians[runs] - medians[RUNS[1]]) if runs == RUNS[-1] else apart * 0
-            told = zip(apart.tolist(), (widths - before[1]).tolist(), again.tolist(), strict=True)
+            changes = zip(
+                apart.tolist(), (widths - before[1]).tolist(), again.tolist(), strict=True
+            )
             about: Row = {"home": home, "added": kind, "draw": draw, "runs": runs}
             rows += [
-                {**about, "moved": moved, "wider": wider, "again": more}
-                for moved, wider, more in told
+                {**about, "moved": shift, "wider": wider, "again": more}
+                for shift, wider, more in changes
             ]
     return rows
 
@@ -121,14 +123,14 @@ def _answers(
     executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
     """Return log medians, and logs of the log widths."""
-    known = sorted(executions, key=lambda each: each.finished_at)
-    found = with_start(History.from_executions(known), questions, shipped_start())
-    widths = np.log([each.upper_seconds / each.lower_seconds for each in found])
-    return np.log([each.median_seconds for each in found]), np.log(widths)
+    training = sorted(executions, key=lambda each: each.finished_at)
+    predictions = with_start(History.from_executions(training), questions, shipped_start())
+    widths = np.log([each.upper_seconds / each.lower_seconds for each in predictions])
+    return np.log([each.median_seconds for each in predictions]), np.log(widths)
 
 
 def _divided(
-    home: _Home, asked: int, rng: np.random.Generator
+    home: _Home, queries: int, rng: np.random.Generator
 ) -> tuple[list[Execution], list[Execution], list[Execution]]:
     """Own executions, those asked about and all others, no workload in two of them."""
     counts = {SPARK_SESSIONS: home.spark, DUCKDB_SESSIONS: home.duckdb, None: home.measured}
@@ -138,7 +140,7 @@ def _divided(
         names = list(dict.fromkeys(each.workload for each in there))
         place = dict(zip(rng.permutation(names).tolist(), range(len(names)), strict=True))
         there.sort(key=lambda each: place[each.workload])
-        share = asked // sum(each > 0 for each in counts.values())
+        share = queries // sum(each > 0 for each in counts.values())
         for part, most in zip(parts, (count, share, len(there)), strict=True):
             taken = there[:most]
             last = {each.workload for each in taken}
@@ -165,7 +167,7 @@ def _added(
 def _repeated(
     added: Sequence[Execution], noise: Floats, own: Sequence[Execution]
 ) -> Iterator[Execution]:
-    """As many runs as there is noise, of one workload, after all own ones."""
+    """Yield a run per noise value, all of one workload, after the last own run."""
     last = max(each.finished_at for each in own)
     for place, more in enumerate(noise.tolist()):
         each = added[place % len(added)]
@@ -184,17 +186,19 @@ def rows_of(cases: Cases) -> list[Row]:
     """Return a row per home and kind of added work, over all numbers of runs, and one per kind."""
     rows: list[Row] = []
     for home, kind in product((*HOMES, "all"), ADDED):
-        chosen = where(cases, added=kind) if home == "all" else where(cases, added=kind, home=home)
-        moved, wider, again = (
-            np.expm1([number(each[name]) for each in chosen])
+        selection = (
+            where(cases, added=kind) if home == "all" else where(cases, added=kind, home=home)
+        )
+        shift, wider, again = (
+            np.expm1([number(each[name]) for each in selection])
             for name in ("moved", "wider", "again")
         )
         rows.append(
             {
                 SITUATION: f"unrelated work of {kind}, a home of {home}",
-                "asked": len(chosen),
-                MOVED: float(np.quantile(moved, 0.95)),
-                MOST_MOVED: float(moved.max()),
+                "asked": len(selection),
+                MOVED: float(np.quantile(shift, 0.95)),
+                MOST_MOVED: float(shift.max()),
                 WIDER: float(wider.max()),
                 MORE_RUNS: float(again.max()),
             }
@@ -204,12 +208,12 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     """Return the limits for each kind of work, over all homes."""
-    found = []
+    targets = []
     for kind in ADDED:
         situation = f"unrelated work of {kind}, a home of all"
         [row] = where(rows, situation=situation)
-        found += [most_target(f"{situation}: {name}", row, name, m) for name, m in LIMITS.items()]
-    return found
+        targets += [most_target(f"{situation}: {name}", row, name, m) for name, m in LIMITS.items()]
+    return targets
 
 
 PART = EvaluationPart("unrelated work", _files, all_cases, rows_of, targets_of, NOTES)

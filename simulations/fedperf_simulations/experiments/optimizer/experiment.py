@@ -78,10 +78,10 @@ def regrets(
         costs = random_costs(rng, random_workflow(rng, operators), platforms)
         for place in rng.permutation(len(names)).tolist():
             before = time.process_time()
-            found = SEARCHES[names[place]](costs)
+            result = SEARCHES[names[place]](costs)
             took[trial, place] = time.process_time() - before
-            seconds[trial, place] = found.seconds[0]
-            candidates[trial, place] = found.candidates
+            seconds[trial, place] = result.seconds[0]
+            candidates[trial, place] = result.candidates
     lost = seconds / seconds.min(axis=1, keepdims=True) - 1
     lost[lost < ROUNDING] = 0
     return {
@@ -108,18 +108,18 @@ def equal_to_brute_force(
         workflows: how many.
         search: for `BEST` plans; the exact one by default.
     """
-    asked = search or partial(cheapest_plans, count=BEST)
+    tested_search = search or partial(cheapest_plans, count=BEST)
     equal = 0
     for _ in range(workflows):
-        drawn = random_workflow(rng, int(rng.integers(1, MOST_COMPARED_OPERATORS + 1)))
-        costs = knotty_costs(rng, drawn, int(rng.integers(1, platforms + 1)))
-        equal += _is_right(asked(costs), exhaustive_search(costs, BEST))
+        workflow = random_workflow(rng, int(rng.integers(1, MOST_COMPARED_OPERATORS + 1)))
+        costs = knotty_costs(rng, workflow, int(rng.integers(1, platforms + 1)))
+        equal += _is_right(tested_search(costs), exhaustive_search(costs, BEST))
     return equal
 
 
-def _is_right(found: SearchResult, every: SearchResult) -> bool:
-    plans = np.unique(found.plans, axis=0)
-    return len(plans) == len(found.plans) and _same(found.seconds, every.seconds)
+def _is_right(result: SearchResult, every: SearchResult) -> bool:
+    plans = np.unique(result.plans, axis=0)
+    return len(plans) == len(result.plans) and _same(result.seconds, every.seconds)
 
 
 def _same(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
@@ -200,16 +200,19 @@ def targets_of(rows: Sequence[Row]) -> list[Target]:
 
 def optimization_time(times: Iterable[Row]) -> str:
     """Return the chart of times over operators, those on `PLATFORMS`, with the published figure."""
-    found: dict[Value, dict[int, float]] = {}
+    by_method: dict[Value, dict[int, float]] = {}
     for row in times:
         operators, _, platforms = str(row["size"]).partition(BY)
         if int(platforms) == PLATFORMS:
-            found.setdefault(row["method"], {})[int(operators)] = number(row.get("median_ms"))
-    ends = [min(found[FRONTIER]), PUBLISHED_OPERATORS]
+            by_method.setdefault(row["method"], {})[int(operators)] = number(row.get("median_ms"))
+    ends = [min(by_method[FRONTIER]), PUBLISHED_OPERATORS]
     published = f"published: less than 3 s up to {PUBLISHED_OPERATORS} operators"
     lines = [
         Line(published, ends, [PUBLISHED_MS, PUBLISHED_MS], dashed=True),
-        *(Line(LABELS[name], list(found[name]), list(found[name].values())) for name in LABELS),
+        *(
+            Line(LABELS[name], list(by_method[name]), list(by_method[name].values()))
+            for name in LABELS
+        ),
     ]
     up = "milliseconds on one core, median"
     return lines_chart(lines, f"operators, {PLATFORMS} platforms", up, is_log=True)
@@ -250,8 +253,8 @@ def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
         capture_output=True,
         env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
     )
-    found: Mapping[str, Sequence[WayCost]] = orjson.loads(answer.stdout)
-    return found
+    costs: Mapping[str, Sequence[WayCost]] = orjson.loads(answer.stdout)
+    return costs
 
 
 def _summed_up(measured: Mapping[str, Sequence[WayCost]]) -> dict[str, dict[str, float]]:
@@ -309,17 +312,17 @@ def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
 
 def _rows(flat: Row) -> list[tuple[str, dict[str, Value]]]:
     """Return what `_flat` was made of."""
-    found: dict[str, dict[str, Value]] = {}
+    rows: dict[str, dict[str, Value]] = {}
     for key, value in flat.items():
         name, _, what = key.partition(": ")
-        found.setdefault(name, {})[what] = value
-    return list(found.items())
+        rows.setdefault(name, {})[what] = value
+    return list(rows.items())
 
 
 def _exact(rows: Iterable[Row], what: str, size: str | None = None) -> Row:
     """Return the row of the exact search."""
-    asked = {"what": what, "method": FRONTIER} | ({"size": size} if size else {})
-    return next(row for row in rows if asked.items() <= row.items())
+    filters = {"what": what, "method": FRONTIER} | ({"size": size} if size else {})
+    return next(row for row in rows if filters.items() <= row.items())
 
 
 def _size(operators: int, platforms: int) -> str:

@@ -99,9 +99,9 @@ def random_workflow_of_width(
 ) -> Workflow:
     """Return one of which a search has exactly so many operators open at once, at the widest."""
     while True:
-        drawn = random_workflow(rng, operators)
-        if width(drawn, narrow_order(drawn, platforms)) == open_at_once:
-            return drawn
+        workflow = random_workflow(rng, operators)
+        if width(workflow, narrow_order(workflow, platforms)) == open_at_once:
+            return workflow
 
 
 def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
@@ -119,17 +119,17 @@ def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> Addi
 
 
 def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
-    """As `random_costs` with forbidden operators, warm platforms, and many plans that tie."""
-    drawn = random_costs(rng, of, platforms)
+    """Return `random_costs` with forbidden operators, warm platforms and many tied plans."""
+    costs = random_costs(rng, of, platforms)
     operators = len(of.operators)
-    seconds, transfers = drawn.operator_seconds, drawn.transfer_seconds
-    startups = drawn.startup_seconds * (rng.random(platforms) >= WARM)
+    seconds, transfers = costs.operator_seconds, costs.transfer_seconds
+    startups = costs.startup_seconds * (rng.random(platforms) >= WARM)
     if rng.random() < WHOLE_NUMBERS:
         seconds, transfers, startups = np.ceil(seconds), np.floor(transfers), np.floor(startups)
     forbidden = rng.random((operators, platforms)) < FORBIDDEN
     forbidden[np.arange(operators), rng.integers(0, platforms, operators)] = False
     seconds = np.where(forbidden, np.inf, seconds)
-    return AdditiveCosts(of, drawn.platforms, seconds, transfers, startups)
+    return AdditiveCosts(of, costs.platforms, seconds, transfers, startups)
 
 
 ONE_BY_ONE = "one_by_one"
@@ -184,9 +184,9 @@ def measure(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
         workflow = _drawn(task, rng)
         for repeat in range(1 + task.repeats):
             for name in rng.permutation(list(ways)).tolist():
-                found = _taken(ways[name], workflow)
+                cost = _taken(ways[name], workflow)
                 if repeat > 0:
-                    taken[name].append(found)
+                    taken[name].append(cost)
     return taken
 
 

@@ -1,10 +1,10 @@
 """Experiment: GGFN against its baselines, in predicting and in choosing, on plans that really ran.
 
-The comparison set is dealt into five folds by logical plan. A model answers for a fold without
-having seen any of its logical plans at any size (`fold_models`). The parts:
+The comparison set is partitioned into five folds by logical plan. A model answers for a fold
+without having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network, the analytic costs alone and
-  Wayang's on all plans, with the rows that a run counted and with what was known before it.
+  Wayang's on all plans, with actual and with estimated cardinalities.
   Boosting and the network have GGFN's loss and the analytic costs that it corrects.
 - paired: GGFN against each of them, case by case, by errors and by what is chosen.
 - chosen: the share of chosen platforms', and chosen mixed plans', times that 90 % intervals cover.
@@ -44,7 +44,7 @@ from fedperf_simulations.corpus.measurement import one_core_for_trials
 from fedperf_simulations.corpus.training_set import SESSION_FOLDERS, Measurements
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
-    LESSONS,
+    TRAINING,
     MissingDataError,
     is_measured,
     measured_files,
@@ -122,17 +122,17 @@ class PlatformChoice:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of all parts, see the module."""
         folds = _folds(settings.seed)
-        said = _said(settings)
+        answers = _model_answers(settings)
         cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
         series = [case for case in cases if case.role is Role.SERIES]
-        asked = [row for each in said for row in case_rows(each, cases)]
-        mixed = _mixed(settings, said)
+        model_rows = [row for each in answers for row in case_rows(each, cases)]
+        mixed = _mixed(settings, answers)
         rows = [
-            *(row for each in said for row in accuracy_rows(each, _by_fold(folds, cases))),
-            *paired_rows(asked, GGFN),
+            *(row for each in answers for row in accuracy_rows(each, _by_fold(folds, cases))),
+            *paired_rows(model_rows, GGFN),
             *fastest_rows(cases),
-            *_one_platform(said, cases),
-            *(chosen_row(each, cases) for each in said if each.model == GGFN),
+            *_one_platform(answers, cases),
+            *(chosen_row(each, cases) for each in answers if each.model == GGFN),
             *(covered_row(mixed, named_with(CHOICE, each)) for each in BOTH),
             *mixed_rows(mixed, [*_choosers(), *_rules(), BEST_ALONE, BEST_ALONE_AGAIN]),
             *label_rows(series),
@@ -141,14 +141,14 @@ class PlatformChoice:
             rows,
             [*_targets(rows), *_mixed_targets(mixed)],
             self.public_files(settings.data),
-            size_charts(series, said[0], settings.out),
-            [*asked, *mixed],
+            size_charts(series, answers[0], settings.out),
+            [*model_rows, *mixed],
             [_of_spark(cases), *_of_widths(), *NOTES],
         )
 
     def public_files(self, data: Path | None) -> Sequence[Path]:
         """Files of the measured sets, and Wayang's costs where there are any."""
-        sets = [None, COMPARISONS, LESSONS, *filter(is_measured, SESSION_FOLDERS)]
+        sets = [None, COMPARISONS, TRAINING, *filter(is_measured, SESSION_FOLDERS)]
         measured = [f for name in sets for f in measured_files(name)]
         costs = [] if data is None else sorted(_wayang_files(data).glob("*"))
         return [*measured, *(path for path in costs if path.is_file())]
@@ -178,14 +178,14 @@ def _folds(seed: int) -> Folds:
     return Folds.of(Measurements.read(seed))
 
 
-def _said(settings: Settings) -> list[ModelAnswers]:
+def _model_answers(settings: Settings) -> list[ModelAnswers]:
     """Return what every model says of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
     tasks = [(name, fold) for name in names for fold in range(FOLDS)]
-    found = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
-    by_task = dict(zip(tasks, found, strict=True))
+    results = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
+    by_task = dict(zip(tasks, results, strict=True))
     rows = {name: [row for fold in range(FOLDS) for row in by_task[name, fold]] for name in names}
     return [ModelAnswers.of(name, rows[name], each) for each in BOTH for name in names]
 
@@ -193,10 +193,10 @@ def _said(settings: Settings) -> list[ModelAnswers]:
 def _answers(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
     name, fold = task
 
-    def said() -> list[Row]:
+    def answer_rows() -> list[Row]:
         return list(answers(_folds(settings.seed), _model(settings, name), fold))
 
-    return settings.cases(f"{name.replace(' ', '-')}-{fold}", said)
+    return settings.cases(f"{name.replace(' ', '-')}-{fold}", answer_rows)
 
 
 def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
@@ -230,8 +230,8 @@ def _fold_models(settings: Settings) -> FoldModels:
     return FoldModels(folds, settings.models, epochs, settings.seed)
 
 
-def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
-    for each in said:
+def _one_platform(answers: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
+    for each in answers:
         row = one_platform_row(each.model, each.cheapest_platform, cases)
         yield {**row, INFORMATION: each.information}
     for rule in constant_rules():
@@ -239,14 +239,14 @@ def _one_platform(said: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterat
         yield one_platform_row(rule.name, partial(_always, platform), cases)
 
 
-def _mixed(settings: Settings, said: Sequence[ModelAnswers]) -> list[Row]:
+def _mixed(settings: Settings, answers: Sequence[ModelAnswers]) -> list[Row]:
     """Return what each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
     rivals = {
         named_with(each.model, each.information): least_said(each, cases)
-        for each in said
+        for each in answers
         if each.model in (GGFN, *RIVALS)
     }
     models = _fold_models(settings)
@@ -278,14 +278,14 @@ def _rerun(
 ) -> Row:
     fold = models.folds.fold_of[case.workload]
     answer, head = models.answer(fold), models.head(fold)
-    said = {name: plans[case.name] for name, plans in others.items()}
-    told: Row = {}
+    assignments = {name: plans[case.name] for name, plans in others.items()}
+    row: Row = {}
     for each in BOTH:
-        chosen, name = chosen_plan(case, answer, head, information=each), named_with(CHOICE, each)
-        said[name] = chosen
-        said[named_with(ROBUST, each)] = robust_plan(case, chosen, answer, information=each)
-        told = {**told, **said_of(case, chosen, answer, name=name, information=each)}
-    return {**rerun_row(case, said, rerun), **told}
+        plan, name = chosen_plan(case, answer, head, information=each), named_with(CHOICE, each)
+        assignments[name] = plan
+        assignments[named_with(ROBUST, each)] = robust_plan(case, plan, answer, information=each)
+        row = {**row, **said_of(case, plan, answer, name=name, information=each)}
+    return {**rerun_row(case, assignments, rerun), **row}
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
@@ -294,8 +294,8 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
     rows = [row for row in rows if row.get(INFORMATION) == TRUE_ROWS]
     error = {r["model"]: number(r["relative error"]) for r in rows if r.get("family") == ALL}
     alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
-    ours, [chosen] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]
-    covered = number(chosen["covered"]) if WIDTHS_PATH.exists() else math.nan
+    ours, [choice_row] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]
+    covered = number(choice_row["covered"]) if WIDTHS_PATH.exists() else math.nan
     return [
         Target("relative error of GGFN", MOST_ERROR, error[GGFN]),
         Target(
@@ -330,9 +330,9 @@ def _mixed_targets(mixed: Sequence[Row]) -> Iterator[Target]:
     """Against the best rule, each rival, and the best single platform of each case."""
     for information in BOTH:
         models = [named_with(name, information) for name in RIVALS]
-        told = [("the best rule", _rules())]
-        told += [(name, [name]) for name in (*models, BEST_ALONE, BEST_ALONE_AGAIN)]
-        for name, rivals in told:
+        comparisons = [("the best rule", _rules())]
+        comparisons += [(name, [name]) for name in (*models, BEST_ALONE, BEST_ALONE_AGAIN)]
+        for name, rivals in comparisons:
             change = beyond(mixed, named_with(CHOICE, information), rivals)
             what = f"mixed plans, {information}: mean regret beyond {name}"
             yield Target(what, 0.0, change.mean, paired=change)

@@ -1,10 +1,10 @@
 """Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
-partly lucky, so the fastest few are run again, in turns with whatever was chosen, and
-regret is told by the medians of those runs.
+partly lucky, so the fastest few are run again, interleaved with every choice. Regret uses the
+medians of those runs.
 
-A model of a fold learns from the measured set and from the other folds (`lessons`): no
+A model of a fold learns from the measured set and from the other folds: no
 logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
 so that what was trained once is not trained again.
 """
@@ -74,7 +74,7 @@ from fedperf_simulations.harness.experiment import Row
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folds:
-    """The comparison set dealt into folds.
+    """The comparison set partitioned into folds.
 
     Attributes:
         measurements: all that there is to learn from.
@@ -94,17 +94,17 @@ class Folds:
         """The cases of all folds."""
         return self.measurements.cases
 
-    def asked(self, fold: int) -> list[Case]:
+    def held_out_cases(self, fold: int) -> list[Case]:
         """Return the cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
-    def known(self, fold: int) -> IsKnown:
-        """Which workloads a model of the fold may know."""
+    def is_training(self, fold: int) -> IsKnown:
+        """Return a predicate for the workloads that a model of the fold trains on."""
         return lambda workload: self.fold_of.get(workload) != fold
 
     def training_plan(self, fold: int) -> TrainingPlan:
         """Return the training data of a model of the fold."""
-        return self.measurements.training_plan(self.known(fold))
+        return self.measurements.training_plan(self.is_training(fold))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class FoldModels:
         """Return the additive head of a fold."""
         path = self.directory / f"head-{fold}.safetensors"
         if not path.is_file():
-            workflows = self.folds.measurements.workflows(self.folds.known(fold))
+            workflows = self.folds.measurements.workflows(self.folds.is_training(fold))
             head = distil(
                 self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
@@ -141,7 +141,7 @@ class FoldModels:
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
     """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
 
-    With the rows that a run counted, and with what was known before it.
+    Each plan is predicted with actual and with estimated cardinalities.
 
     Args:
         folds: the comparison set.
@@ -149,9 +149,9 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
         fold: which.
     """
     predict_log = learn(fold)
-    for case in folds.asked(fold):
-        said = [predict_log(questions(case, each)).tolist() for each in SAID]
-        for seconds in zip(*said, strict=True):
+    for case in folds.held_out_cases(fold):
+        predictions = [predict_log(questions(case, each)).tolist() for each in SAID]
+        for seconds in zip(*predictions, strict=True):
             yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
 
 
@@ -202,10 +202,10 @@ class Rerun:
             new_id=lambda: "not stored",
         )
         run = partial(profiler.trial, case.program, threads=1)
-        found = run_interleaved(run, plans, repeats=self.repeats)
+        measured = run_interleaved(run, plans, repeats=self.repeats)
         return {
             plan: math.inf if runs.runtime_seconds is None else runs.runtime_seconds
-            for plan, runs in zip(plans, found, strict=True)
+            for plan, runs in zip(plans, measured, strict=True)
         }
 
 
@@ -234,42 +234,42 @@ def chosen_plan(
 
 
 def robust_plan(
-    case: Case, chosen: Assignment, answer: PredictLog, *, information: str
+    case: Case, choice: Assignment, answer: PredictLog, *, information: str
 ) -> Assignment:
     """The choice, or the best single platform by prediction where no difference can be told."""
     workflow = workflow_with(case.workflow, information)
     single = [plan for plan in case.seconds if len(set(plan)) == 1]
-    asked = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (chosen, *single)]
+    queries = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (choice, *single)]
     mix = fit_personalized_ensemble(
         History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners()
     )
-    of_choice, *others = mix.predict(asked)
+    of_choice, *others = mix.predict(queries)
     medians = [each.median_seconds for each in others]
     best = int(np.argmin(medians))
     is_told = probability_faster(of_choice, others[best]) >= SURE
-    return chosen if is_told else single[best]
+    return choice if is_told else single[best]
 
 
 def said_of(
-    case: Case, chosen: Assignment, answer: PredictLog, *, name: str, information: str
+    case: Case, choice: Assignment, answer: PredictLog, *, name: str, information: str
 ) -> Row:
     """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
-    asked = PlanOnCluster(Plan(workflow_with(case.workflow, information), chosen), case.cluster)
-    [log_seconds] = answer([asked]).tolist()
+    query = PlanOnCluster(Plan(workflow_with(case.workflow, information), choice), case.cluster)
+    [log_seconds] = answer([query]).tolist()
     return {
         f"{name}, {LOG_SAID}": log_seconds,
-        f"{name}, {HALF_WIDTH}": pretrained_half_width(asked),
+        f"{name}, {HALF_WIDTH}": pretrained_half_width(query),
     }
 
 
 def covered_row(cells: Sequence[Row], name: str) -> Row:
-    """Coverage of the mixed plans that were chosen, by the median of their runs in turns."""
+    """Return the coverage of chosen mixed plans, by the median of their interleaved runs."""
     seconds = np.array([_number(each[name]) for each in cells])
-    said, width = (
+    predicted, width = (
         np.array([_number(each[f"{name}, {what}"]) for each in cells])
         for what in (LOG_SAID, HALF_WIDTH)
     )
-    hits = (np.abs(np.log(seconds) - said) <= width).astype(float)
+    hits = (np.abs(np.log(seconds) - predicted) <= width).astype(float)
     covered = float(hits.mean())
     return {"part": "chosen, mixed", "chooser": name, "cases": len(hits), "covered": covered}
 
@@ -300,28 +300,29 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
     """Return the best single platform of each case, known in hindsight."""
-    found: dict[str, Assignment] = {}
+    assignments: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
         best = min(seconds, key=lambda platform: seconds[platform])
-        found[case.name] = (best,) * len(case.program.steps)
-    return found
+        assignments[case.name] = (best,) * len(case.program.steps)
+    return assignments
 
 
-def least_said(said: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+def least_said(answers: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
     """Return a model's choice among all assignments that were measured, by case."""
     return {
-        case.name: list(case.seconds)[int(np.argmin(said.log_seconds[case.name]))] for case in cases
+        case.name: list(case.seconds)[int(np.argmin(answers.log_seconds[case.name]))]
+        for case in cases
     }
 
 
-def rerun_row(case: Case, said: Mapping[str, Assignment], rerun: RunAgain) -> Row:
+def rerun_row(case: Case, assignments: Mapping[str, Assignment], rerun: RunAgain) -> Row:
     """Seconds of what each chooser said and of the fastest of all, run side by side."""
     fastest = sorted(case.seconds, key=lambda plan: case.seconds[plan])[:RERUN]
-    plans = [sinks_at_home(case.program, plan) for plan in (*said.values(), *fastest)]
+    plans = [sinks_at_home(case.program, plan) for plan in (*assignments.values(), *fastest)]
     seconds = rerun(case, list(dict.fromkeys(plans)))
     row: dict[str, float | str] = {"case": case.name, "family": case.family.value}
-    row |= {name: seconds[sinks_at_home(case.program, plan)] for name, plan in said.items()}
+    row |= {name: seconds[sinks_at_home(case.program, plan)] for name, plan in assignments.items()}
     alone = [took for plan, took in seconds.items() if len(set(plan)) == 1]
     return row | {BEST_ALONE_AGAIN: min(alone), FASTEST: min(seconds.values())}
 

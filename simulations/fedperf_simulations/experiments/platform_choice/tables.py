@@ -70,10 +70,10 @@ class ModelAnswers:
     @classmethod
     def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
         """Return the answers from a row per plan, those of a case in their order."""
-        found: dict[str, list[float]] = {}
+        by_case: dict[str, list[float]] = {}
         for row in rows:
-            found.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
-        logs = {case: np.array(values) for case, values in found.items()}
+            by_case.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
+        logs = {case: np.array(values) for case, values in by_case.items()}
         return cls(model, logs, information)
 
     @property
@@ -84,8 +84,8 @@ class ModelAnswers:
     def cheapest_platform(self, case: Case) -> Platform:
         """Return the platform of the one-platform plan with the smallest answer."""
         single = [
-            (said, plan[0])
-            for said, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
+            (predicted, plan[0])
+            for predicted, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
             if len(set(plan)) == 1
         ]
         return min(single)[1]
@@ -97,31 +97,31 @@ class ModelAnswers:
         return np.exp(self.log_seconds[case.name])[ended], measured[ended]
 
 
-def accuracy_rows(said: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
+def accuracy_rows(answers: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
     """Errors over all plans of each fold, their mean over the folds; and per family of all."""
-    per_fold = [_figures(said, cases) for cases in folds]
+    per_fold = [_figures(answers, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
     means = {name: float(np.mean([each[name] for each in per_fold])) for name in per_fold[0]}
-    yield {"part": "accuracy", **said.about, "family": ALL, **means, "sd": spread}
+    yield {"part": "accuracy", **answers.about, "family": ALL, **means, "sd": spread}
     families: dict[str, list[Case]] = defaultdict(list)
     for case in (case for cases in folds for case in cases):
         families[case.family.value].append(case)
     for family in sorted(families):
-        figures = _figures(said, families[family])
-        yield {"part": "accuracy", **said.about, "family": family, **figures}
+        figures = _figures(answers, families[family])
+        yield {"part": "accuracy", **answers.about, "family": family, **figures}
 
 
-def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
+def case_rows(answers: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
     """Per case the mean relative error, and what the chosen platform takes: of one, the fastest."""
-    told = {case.name for case in comparable(cases)}
+    names = {case.name for case in comparable(cases)}
     for case in cases:
-        predicted, measured = said.errors(case)
+        predicted, measured = answers.errors(case)
         ratio = None
-        if case.name in told:
-            chosen = said.cheapest_platform(case)
-            ratio = min(_ratio(case.on_one_platform(), chosen), 1 + FAILED)
+        if case.name in names:
+            platform = answers.cheapest_platform(case)
+            ratio = min(_ratio(case.on_one_platform(), platform), 1 + FAILED)
         yield {
-            **said.about,
+            **answers.about,
             "case": case.name,
             "workload": case.workload,
             "family": case.family.value,
@@ -131,34 +131,34 @@ def case_rows(said: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
         }
 
 
-def paired_rows(asked: Sequence[Row], ours: str) -> Iterator[Row]:
+def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
     """Our model less each rival, case by case; workloads, with all their sizes, are resampled.
 
     Of the mean relative error, and of what the chosen platforms take, in times the fastest.
     """
-    for information in dict.fromkeys(str(row[INFORMATION]) for row in asked):
-        rows = [row for row in asked if row[INFORMATION] == information]
+    for information in dict.fromkeys(str(row[INFORMATION]) for row in model_rows):
+        rows = [row for row in model_rows if row[INFORMATION] == information]
         workloads = {str(row["case"]): str(row["workload"]) for row in rows}
         for metric in (ERROR, RATIO):
-            found = _by_model(rows, metric)
-            for rival in found:
+            by_model = _by_model(rows, metric)
+            for rival in by_model:
                 if rival != ours:
-                    told = _paired_row(found[ours], found[rival], workloads)
+                    pair = _paired_row(by_model[ours], by_model[rival], workloads)
                     about = {"rival": rival, INFORMATION: information, "less": metric}
-                    yield {"part": "paired", **about, **told}
+                    yield {"part": "paired", **about, **pair}
 
 
-def chosen_row(said: ModelAnswers, cases: Sequence[Case]) -> Row:
+def chosen_row(answers: ModelAnswers, cases: Sequence[Case]) -> Row:
     """Coverage of the chosen platforms by 90 % intervals as wide as is claimed of the start.
 
     Beside it the same of every plan on one platform: what looks best is often underestimated.
     """
-    chosen, every = _hits(said, comparable(cases))
-    hits, workloads = np.array([hit for hit, _ in chosen]), [workload for _, workload in chosen]
+    choices, every = _hits(answers, comparable(cases))
+    hits, workloads = np.array([hit for hit, _ in choices]), [workload for _, workload in choices]
     low, high = interval_by_groups(hits, workloads) or (None, None)
     return {
         "part": "chosen",
-        **said.about,
+        **answers.about,
         "cases": len(hits),
         "covered": float(hits.mean()),
         "low": low,
@@ -173,16 +173,16 @@ def fastest_rows(cases: Sequence[Case]) -> Iterator[Row]:
     for case in comparable(cases):
         groups[case.family.value, case.rows].append(case)
     for (family, rows), members in sorted(groups.items()):
-        found = Counter(_fastest(case) for case in members)
-        known = sorted({platform for case in members for platform in case.on_one_platform()})
-        shares = {platform.name.lower(): found[platform] for platform in known}
+        counts = Counter(_fastest(case) for case in members)
+        platforms = sorted({platform for case in members for platform in case.on_one_platform()})
+        shares = {platform.name.lower(): counts[platform] for platform in platforms}
         yield {"part": "fastest", "family": family, "rows": rows, "cases": len(members), **shares}
 
 
 def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
     """Return the quality of the choice of one platform for everything."""
-    chosen = [(case.on_one_platform(), choose(case)) for case in comparable(cases)]
-    ratios = np.array([_ratio(seconds, platform) for seconds, platform in chosen])
+    choices = [(case.on_one_platform(), choose(case)) for case in comparable(cases)]
+    ratios = np.array([_ratio(seconds, platform) for seconds, platform in choices])
     ended = ratios[ratios < math.inf]
     return {
         "part": "one platform",
@@ -195,19 +195,19 @@ def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
     }
 
 
-def _by_model(asked: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
+def _by_model(model_rows: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
     """By model and case, where there is a figure."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in asked:
+    by_model: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in model_rows:
         if row[metric] is not None:
-            found[str(row["model"])][str(row["case"])] = number(row[metric])
-    return found
+            by_model[str(row["model"])][str(row["case"])] = number(row[metric])
+    return by_model
 
 
 def _paired_row(
     ours: Mapping[str, float], theirs: Mapping[str, float], workloads: Mapping[str, str]
 ) -> Row:
-    """Of the cases that both have a figure of."""
+    """Compare the cases for which both have a figure."""
     shared = [case for case in ours if case in theirs]
     change = PairedComparison.by_groups(
         [ours[case] for case in shared],
@@ -228,19 +228,24 @@ def _paired_row(
     }
 
 
-def _hits(said: ModelAnswers, cases: Sequence[Case]) -> tuple[list[tuple[float, str]], list[float]]:
+def _hits(
+    answers: ModelAnswers, cases: Sequence[Case]
+) -> tuple[list[tuple[float, str]], list[float]]:
     """Whether intervals hold what was measured: of chosen platforms with workloads, and of all."""
-    chosen, every = [], []
+    choices, every = [], []
     for case in cases:
-        best = said.cheapest_platform(case)
-        asked, logs = questions(case, said.information), said.log_seconds[case.name].tolist()
-        for (plan, seconds), question, log in zip(case.seconds.items(), asked, logs, strict=True):
+        best = answers.cheapest_platform(case)
+        queries, logs = (
+            questions(case, answers.information),
+            answers.log_seconds[case.name].tolist(),
+        )
+        for (plan, seconds), question, log in zip(case.seconds.items(), queries, logs, strict=True):
             if len(set(plan)) == 1 and seconds < math.inf:
                 hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(question))
                 every.append(hit)
                 if plan[0] is best:
-                    chosen.append((hit, case.workload))
-    return chosen, every
+                    choices.append((hit, case.workload))
+    return choices, every
 
 
 def questions(case: Case, information: str) -> list[PlanOnCluster]:
@@ -263,14 +268,14 @@ def _fastest(case: Case) -> Platform:
     return min(single, key=lambda platform: single[platform])
 
 
-def _ratio(seconds: Mapping[Platform, float], chosen: Platform | None) -> float:
-    if chosen is None:
+def _ratio(seconds: Mapping[Platform, float], choice: Platform | None) -> float:
+    if choice is None:
         return math.inf
-    return seconds.get(chosen, math.inf) / min(seconds.values())
+    return seconds.get(choice, math.inf) / min(seconds.values())
 
 
-def _figures(said: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
-    pairs = [said.errors(case) for case in cases]
+def _figures(answers: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
+    pairs = [answers.errors(case) for case in cases]
     predicted, measured = (np.concatenate(each) for each in zip(*pairs, strict=True))
     errors = q_error(predicted, measured)
     return {
@@ -289,7 +294,7 @@ def label_rows(series: Sequence[Case]) -> Iterator[Row]:
     """Yield one row per rule."""
     curves = list(_curves(series))
     for name, rule in RULES.items():
-        errors, negative = _judged(rule, curves)
+        errors, negative = _rule_ratios(rule, curves)
         yield {
             "part": "labels",
             "rule": name,
@@ -300,25 +305,25 @@ def label_rows(series: Sequence[Case]) -> Iterator[Row]:
         }
 
 
-def _judged(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, int]:
+def _rule_ratios(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, int]:
     errors: list[Floats] = []
     negative = 0
     for rows, seconds in curves:
-        told = np.isin(rows, TOLD)
-        labels = rule(rows[told], seconds[told], rows[~told])
+        is_training = np.isin(rows, TOLD)
+        labels = rule(rows[is_training], seconds[is_training], rows[~is_training])
         negative += int(np.sum(~(labels > 0)))
-        errors.append(np.abs(labels / seconds[~told] - 1))
+        errors.append(np.abs(labels / seconds[~is_training] - 1))
     return np.concatenate(errors) if errors else np.empty(0), negative
 
 
 def _curves(series: Sequence[Case]) -> Iterator[tuple[Floats, Floats]]:
     """Rows and seconds of every plan that ended well at all told sizes and at others."""
-    found: dict[tuple[str, Assignment], dict[int, float]] = defaultdict(dict)
+    curves: dict[tuple[str, Assignment], dict[int, float]] = defaultdict(dict)
     for case in series:
         for plan, seconds in case.seconds.items():
             if seconds < math.inf:
-                found[case.workload, plan][case.rows] = seconds
-    for sizes in found.values():
+                curves[case.workload, plan][case.rows] = seconds
+    for sizes in curves.values():
         if set(TOLD) < sizes.keys():
             rows = np.array(sorted(sizes), dtype=np.float64)
             yield rows, np.array([sizes[int(each)] for each in rows])
@@ -328,7 +333,7 @@ TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"
 
 
-def size_charts(series: Sequence[Case], said: ModelAnswers, out: Path) -> list[Path]:
+def size_charts(series: Sequence[Case], answers: ModelAnswers, out: Path) -> list[Path]:
     """Write an SVG per task whose series is there; the first program of each."""
     paths: list[Path] = []
     for family in TASKS:
@@ -336,7 +341,7 @@ def size_charts(series: Sequence[Case], said: ModelAnswers, out: Path) -> list[P
         if of_family:
             first = [case for case in of_family if case.workload == of_family[0].workload]
             path = out / f"sizes_{family.value}.svg"
-            path.write_text(_chart(sorted(first, key=lambda case: case.rows), said))
+            path.write_text(_chart(sorted(first, key=lambda case: case.rows), answers))
             paths.append(path)
     return paths
 
@@ -346,7 +351,7 @@ def plan_name(plan: Assignment) -> str:
     return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
 
 
-def _chart(cases: Sequence[Case], said: ModelAnswers) -> str:
+def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
     measured: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for case in cases:
         for plan, seconds in case.seconds.items():
@@ -356,8 +361,8 @@ def _chart(cases: Sequence[Case], said: ModelAnswers) -> str:
         Line(name, [rows for rows, _ in points], [seconds for _, seconds in points])
         for name, points in measured.items()
     ]
-    chosen = [(float(case.rows), _chosen_seconds(case, said)) for case in cases]
-    rings = [(rows, seconds) for rows, seconds in chosen if seconds < math.inf]
+    choices = [(float(case.rows), _chosen_seconds(case, answers)) for case in cases]
+    rings = [(rows, seconds) for rows, seconds in choices if seconds < math.inf]
     return lines_chart(
         lines,
         f"{cases[0].family.value.replace('_', ' ')}: rows of the largest source",
@@ -368,6 +373,6 @@ def _chart(cases: Sequence[Case], said: ModelAnswers) -> str:
     )
 
 
-def _chosen_seconds(case: Case, said: ModelAnswers) -> float:
+def _chosen_seconds(case: Case, answers: ModelAnswers) -> float:
     plans = list(case.seconds)
-    return case.seconds[plans[int(np.argmin(said.log_seconds[case.name]))]]
+    return case.seconds[plans[int(np.argmin(answers.log_seconds[case.name]))]]

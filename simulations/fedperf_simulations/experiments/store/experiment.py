@@ -63,21 +63,21 @@ def _targets(row: Row) -> list[Target]:
         return float(str(row[name]))
 
     of = f"{size:,} executions: "
-    found = [
+    targets = [
         Target(f"{of}CPU ms to take one in", MOST_INGEST_MS, value("ingest_ms")),
         Target(f"{of}CPU ms of a warm answer, new workload", MOST_WARM_MS, value("warm_ms")),
         Target(f"{of}CPU ms of a warm answer, new cores", MOST_WARM_MS, value("warm_known_ms")),
         Target(f"{of}CPU ms of the same answer again", MOST_WARM_MS, value("warm_again_ms")),
     ]
-    for asked, most in MOST_CPU_SECONDS.get(size, {}).items():
-        found += [
-            Target(f"{of}CPU s of {asked}", most, value(f"{asked}_cpu_seconds")),
-            Target(f"{of}MB of {asked}", MOST_MEGABYTES[size], value(f"{asked}_megabytes")),
+    for count, most in MOST_CPU_SECONDS.get(size, {}).items():
+        targets += [
+            Target(f"{of}CPU s of {count}", most, value(f"{count}_cpu_seconds")),
+            Target(f"{of}MB of {count}", MOST_MEGABYTES[size], value(f"{count}_megabytes")),
         ]
-        if asked == "predict":
+        if count == "predict":
             first = value("first_predict_cpu_seconds")
-            found.append(Target(f"{of}CPU s of {asked}, first time", FIRST_TIME * most, first))
-    return found
+            targets.append(Target(f"{of}CPU s of {count}, first time", FIRST_TIME * most, first))
+    return targets
 
 
 EXPERIMENT = StoreBenchmark()

@@ -101,7 +101,7 @@ def _of_workload(rng: np.random.Generator, workload: int) -> Iterator[Execution]
 
 
 def _operators(rng: np.random.Generator) -> list[Operator]:
-    """Of a workflow that looks like a query: sources, work on one input, work on two."""
+    """Return operators of a query-like workflow: sources, unary and binary operators."""
     count = int(rng.integers(OPERATORS[0], OPERATORS[1] + 1))
     placed: list[Operator] = []
     for position in range(count):
@@ -192,17 +192,17 @@ def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
 def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     """CPU milliseconds of one question, the medians."""
     with ExecutionStore.open(home.store) as store:
-        kept = load_or_fit(home.predictor, store, FetchedModels(home.models))
-    seen = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
-    known = [_question(each, OTHER_CORES) for each in islice(seen, 0, None, PER_WORKLOAD)]
+        ensemble = load_or_fit(home.predictor, store, FetchedModels(home.models))
+    executions = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
+    queries = [_question(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
     unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
     new = [_question(each, each.cluster.cores) for each in unseen]
-    _asked(kept.predictor, new[:1])
-    kept.save(write_private)
+    _asked(ensemble.predictor, new[:1])
+    ensemble.save(write_private)
     return {
-        "warm_ms": _asked(kept.predictor, new[1:]),
-        "warm_known_ms": _asked(kept.predictor, known),
-        "warm_again_ms": _asked(kept.predictor, known),
+        "warm_ms": _asked(ensemble.predictor, new[1:]),
+        "warm_known_ms": _asked(ensemble.predictor, queries),
+        "warm_again_ms": _asked(ensemble.predictor, queries),
     }
 
 

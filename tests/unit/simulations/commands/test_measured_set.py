@@ -46,4 +46,4 @@ def test_sessions_are_measured_and_installed_as_a_set_of_their_own(
     assert list(executions_of(installed)) == list(executions_of(found))
     assert "version.duckdb" in read_metadata(installed)
     with pytest.raises(datasets.MissingDataError, match="--sessions judged"):
-        datasets.measured_files(datasets.JUDGED_SESSIONS)
+        datasets.measured_files(datasets.HELD_OUT_SESSIONS)

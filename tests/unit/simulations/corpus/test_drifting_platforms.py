@@ -23,7 +23,7 @@ from fedperf_simulations.data.datasets import measured_executions
 from tests.fakes.plans import diamond
 
 YEAR = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(days=28), 13)
-HANDS = WorkloadSplit(organizations=2, workloads=5, pool=8, asked=4)
+HANDS = WorkloadSplit(organizations=2, workloads=5, pool=8, held_out=4)
 
 
 GRAPH = featurize(diamond(), ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 30))
@@ -50,7 +50,7 @@ def test_everybody_gets_workloads_of_each_segment_and_nobody_those_that_are_aske
     names = [each.workload for lived in dealt.organizations for each in lived.labelled]
     assert len(names) == 2 * 3 * 5
     assert all(len({g.workload for g in lived.labelled}) == 3 * 5 for lived in dealt.organizations)
-    for epoch, asked in enumerate(dealt.asked):
+    for epoch, asked in enumerate(dealt.held_out):
         given = {
             each.log_seconds
             for lived in dealt.organizations

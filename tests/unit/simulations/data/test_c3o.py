@@ -30,7 +30,7 @@ def columns(**values: float) -> dict[str, np.ndarray]:
 def test_the_parts_are_as_large_as_published(data: C3O) -> None:
     assert (len(data.published), len(data.sort), len(data.slices)) == (48, 126, 756)
     assert len(set(data.published.organizations.tolist())) == 8
-    sizes = [len(data.slices.of(name)) for name in data.newcomers]
+    sizes = [len(data.slices.of(name)) for name in data.new_participants]
     assert sorted(sizes) == [24] * 8 + [30] * 5 + [72] * 2 + [90] * 3
 
 
@@ -48,7 +48,7 @@ def test_features_and_priors_are_in_their_bounds(data: C3O) -> None:
 
 
 def test_a_slice_is_one_job_on_one_machine(data: C3O) -> None:
-    for name in data.newcomers:
+    for name in data.new_participants:
         part = data.slices.of(name)
         assert len(set(part.jobs.tolist())) == len(set(part.machines.tolist())) == 1
         assert len(part) > PUBLISHED_SIZE

@@ -11,7 +11,7 @@ from tests.unit.simulations.public_files import NODES, REPEATS, with_c3o
 def test_slices_are_those_of_the_reader_of_features(tmp_path: Path) -> None:
     data = with_c3o(tmp_path)
     found, known = slices(data), load(data)
-    assert tuple(each.name for each in found) == known.newcomers
+    assert tuple(each.name for each in found) == known.new_participants
     assert len(found) == 8
     assert not any(each.job == "sort" for each in found)
     for each in found:

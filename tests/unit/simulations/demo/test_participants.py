@@ -15,7 +15,9 @@ from fedperf_simulations.demo.participants import (
 )
 from tests.unit.client.executions import make_execution
 
-SIZE = YearSize(windows=4, cap_window=2, organizations=2, own=4, pool=6, asked=3, known=5, epochs=1)
+SIZE = YearSize(
+    windows=4, cap_window=2, organizations=2, own=4, pool=6, held_out=3, pretraining=5, epochs=1
+)
 FAMILIES = ("credit", "tpch")
 
 
@@ -35,8 +37,8 @@ def workloads(cast: DemoParticipants) -> list[set[str]]:
     members = {each.workload for year in cast.organizations for each in year.labelled}
     return [
         members,
-        {each.workload for each in cast.newcomer},
-        {each.workload for each in cast.like_newcomer},
+        {each.workload for each in cast.new_participant},
+        {each.workload for each in cast.similar_to_new},
     ]
 
 
@@ -47,12 +49,12 @@ def test_no_workload_is_given_twice() -> None:
     assert not members & asked
     assert not newcomer & asked
     assert (len(newcomer), len(asked)) == (3, 3)
-    assert (len(cast.old_machine), len(cast.new_machine), len(cast.known)) == (3, 3, 5)
+    assert (len(cast.old_machine), len(cast.new_machine), len(cast.pretraining)) == (3, 3, 5)
 
 
 def test_the_newcomer_runs_the_family_that_the_start_does_not_know() -> None:
     cast = cast_of(SEGMENTS, SIZE, seed=1)
-    assert all(is_new_family(each) for each in (*cast.newcomer, *cast.like_newcomer))
+    assert all(is_new_family(each) for each in (*cast.new_participant, *cast.similar_to_new))
     only_new = [[e for e in each if is_new_family(e)] for each in SEGMENTS]
     with pytest.raises(ConfigurationError, match="0 workloads of a kind, 5 are to be given"):
         cast_of(only_new, SIZE, seed=1)

@@ -9,10 +9,10 @@ from fedperf_simulations.demo.summary import (
     FIVE_SEEDS,
     Change,
     amount,
+    describe_change,
     lines,
     noticed,
     of_five_seeds,
-    told,
 )
 from tests.pages import DOCS
 from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORSE, YEAR
@@ -30,16 +30,16 @@ from tests.unit.simulations.findings import BETTER, NOTICED, SAME, SUMMARY, WORS
     ],
 )
 def test_a_verdict_stands_with_its_spread(change: Change, words: str) -> None:
-    assert told(change) == words
+    assert describe_change(change) == words
 
 
 def test_every_finding_is_a_line_with_its_verdict() -> None:
     without, three, cap, half, whole, left = lines(SUMMARY)
     assert without == (
-        "(a) A newcomer with no own runs: off by x1.61 joined, x1.95 with the start: "
+        "(a) A new participant with no own runs: off by x1.61 joined, x1.95 with the start: "
         "31 % less error (25 to 36 %) over workloads, of this one training"
     )
-    assert three.startswith("(a) A newcomer with 3 own runs: ")
+    assert three.startswith("(a) A new participant with 3 own runs: ")
     assert three.endswith(": no difference (-3 to +5 %) over workloads, of this one training")
     assert cap == (
         "(b) Half a core from window 4 of 8 on, unannounced: the noisy reports of window 5 gave it "

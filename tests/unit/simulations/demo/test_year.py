@@ -19,7 +19,7 @@ from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.demo.participants import QUICK_YEAR
-from fedperf_simulations.demo.year import lived, newcomer_with, noticed_in, steps_of
+from fedperf_simulations.demo.year import lived, new_participant_with, noticed_in, steps_of
 from tests.unit.client.executions import make_execution
 
 PERIOD = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(weeks=4), 8)
@@ -62,7 +62,7 @@ def test_a_newcomer_that_fetched_nothing_has_what_its_start_gives(tmp_path: Path
     def shipped(questions: Sequence[PlanOnCluster]) -> Floats:
         return np.zeros(len(questions))
 
-    found = newcomer_with((), asked, FetchedModels(tmp_path), shipped=shipped)
+    found = new_participant_with((), asked, FetchedModels(tmp_path), shipped=shipped)
     assert (found.own_runs, found.alone) == (0, None)
     assert found.joined == found.start != found.shipped
     assert not found.change.is_told
@@ -78,5 +78,5 @@ def test_a_small_year_is_lived_and_says_every_step(tmp_path: Path) -> None:
     assert len(found.windows) == QUICK_YEAR.windows
     assert 0 < found.epsilon <= 1
     assert [each.own_runs for each in found.newcomer] == [0, 3]
-    assert all(each.change.workloads == QUICK_YEAR.asked for each in found.newcomer)
+    assert all(each.change.workloads == QUICK_YEAR.held_out for each in found.newcomer)
     assert [each.name for each in found.machines] == ["whole cores", "half a core"]

@@ -74,10 +74,10 @@ def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:
     world = NewPlatform(measured(0), (), measured(100))
     first, other = (world.deal(3, 30, seed=seed) for seed in (1, 2))
     hands = [graph for each in first.organizations for graph in each.graphs]
-    dealt = [*hands, *first.asked.graphs]
+    dealt = [*hands, *first.held_out.graphs]
     assert len({id(graph) for graph in dealt}) == len(dealt) == len(world.private)
     assert [len(each) for each in first.organizations] == [30] * 3
-    assert not np.array_equal(first.asked.log_seconds, other.asked.log_seconds)
+    assert not np.array_equal(first.held_out.log_seconds, other.held_out.log_seconds)
     with pytest.raises(ConfigurationError, match="more than"):
         world.deal(3, len(world.private), seed=1)
 

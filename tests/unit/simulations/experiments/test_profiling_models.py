@@ -51,7 +51,7 @@ def made_up(tmp_path: Path) -> Path:
 
 def test_there_are_fifteen_scenarios_with_a_published_figure_each() -> None:
     assert len({each.key for each in SCENARIOS}) == len(SCENARIOS) == 15
-    assert all(ORIGINAL_ERRORS[each.asked][each.job] > 0 for each in SCENARIOS)
+    assert all(ORIGINAL_ERRORS[each.requested][each.job] > 0 for each in SCENARIOS)
 
 
 @pytest.mark.parametrize("asked", list(RequestedRange))
@@ -60,16 +60,16 @@ def test_what_is_asked_about_is_never_among_what_is_known(
 ) -> None:
     both = parts(made_up, Scenario("sort", asked))
     column = SIZE if asked is RequestedRange.SIZE_BEYOND else NODES
-    known, held = (set(part.table[column]) for part in (both.known, both.asked))
+    known, held = (set(part.table[column]) for part in (both.training, both.held_out))
     assert min(len(known), len(held)) > 0
     assert not known & held
-    assert len(both.known.seconds) + len(both.asked.seconds) == 60
-    assert {"slots", "memory", "gross_runtime"}.isdisjoint(both.known.table)
+    assert len(both.training.seconds) + len(both.held_out.seconds) == 60
+    assert {"slots", "memory", "gross_runtime"}.isdisjoint(both.training.table)
 
 
 def test_scenarios_are_as_large_as_published() -> None:
     data = public_data("c3o-experiments")
-    known = [len(parts(data, each).known.seconds) // 5 for each in SCENARIOS]
+    known = [len(parts(data, each).training.seconds) // 5 for each in SCENARIOS]
     assert known == [84, 84, 72, 108, 108, 102, 120, 120, 108, 120, 120, 84, 188, 188, 162]
 
 
@@ -94,7 +94,7 @@ def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
     assert values["scenarios of 3 better than the original's figures"] == sum(
         float(str(row[OURS])) < float(str(row[ORIGINAL])) for row in outcome.rows
     )
-    assert EXPERIMENT.run(replace(settings, kept=settings.out)).rows == outcome.rows
+    assert EXPERIMENT.run(replace(settings, stored_results=settings.out)).rows == outcome.rows
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_a_quick_run_is_sound_and_says_what_was_spent(tmp_path: Path) -> None:
     rows = {(row["what"], row["epsilon"]): row for row in outcome.rows}
     assert rows[OWN, 1]["replace one"] == pytest.approx(1.0, abs=0.01)
     assert rows[OWN, 1]["add or remove"] == pytest.approx(0.47, abs=0.02)
-    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
+    again = EXPERIMENT.run(replace(settings, stored_results=tmp_path))
     assert list(again.rows) == list(outcome.rows)
     assert len(outcome.cases) == 4 * len(CONDITIONS)
     assert len(outcome.data_files) == 5

@@ -38,7 +38,7 @@ from tests.fakes.tangents import few_plans
 ONE_CORE = ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 34)
 DAY = timedelta(days=1)
 PERIOD = Period(datetime(2027, 1, 4, tzinfo=UTC), 28 * DAY, 4)
-HANDS = WorkloadSplit(organizations=2, workloads=20, pool=30, asked=10)
+HANDS = WorkloadSplit(organizations=2, workloads=20, pool=30, held_out=10)
 
 NAIVE, OWN = (
     TrainingMode(own_history=False, rehearses=False),
@@ -98,7 +98,7 @@ def segment(start: GGFN, platform: Platform, epoch: int) -> list[LabelledGraph]:
 def errors(model: GGFN, dealt: DriftSplit) -> list[float]:
     return [
         float(np.abs(predict(model, asked.graphs) - asked.log_seconds).mean())
-        for asked in dealt.asked
+        for asked in dealt.held_out
     ]
 
 
@@ -178,7 +178,7 @@ def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
 def test_where_nothing_is_judged_a_window_ends_with_its_newest_version_in_force(
     world: FederationFixture,
 ) -> None:
-    for way, newest_is_in_force in ((NAIVE, False), (replace(NAIVE, judged=False), True)):
+    for way, newest_is_in_force in ((NAIVE, False), (replace(NAIVE, is_evaluated=False), True)):
         lived = FederatedYear(world, way, seed=[1]).lived()
         federation = next(lived)
         with federation.database.transaction() as session:

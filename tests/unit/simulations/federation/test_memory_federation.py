@@ -52,7 +52,7 @@ SCHEDULE = Schedule(
 NOTHING = MeasuredHistory(())
 
 
-def newcomer(name: str, **changes: object) -> NewMember:
+def new_participant(name: str, **changes: object) -> NewMember:
     clock = Clock(START)
     values = {
         "budget": PrivacyBudget(5.0, 1e-5),
@@ -105,7 +105,7 @@ def test_members_report_against_the_coordinators_start_and_who_sleeps_does_not(
         return moment > START + 24 * HOUR
 
     config = ServerConfig(tmp_path / "coordinator", HOST, TABLE)
-    members = [newcomer("awake"), newcomer("sleeper", sleeps=asleep)]
+    members = [new_participant("awake"), new_participant("sleeper", sleeps=asleep)]
     with memory_federation(config, task(), members) as federation:
         for each in federation.members:
             reference = FetchedModels(each.home.models).reference()

@@ -18,7 +18,7 @@ from fedperf_simulations.corpus.cost_coefficients import (
     fit_shipped_prices,
     prices_of,
 )
-from fedperf_simulations.data.datasets import JUDGED_SESSIONS, SPARK_SESSIONS
+from fedperf_simulations.data.datasets import HELD_OUT_SESSIONS, SPARK_SESSIONS
 from tests.unit.simulations.experiments.intervals.made_up_queries import query
 
 K = OperatorKind
@@ -98,7 +98,7 @@ def test_no_price_knows_a_judged_shape(monkeypatch: pytest.MonkeyPatch, tmp_path
     alike = query(1, rows=1e6, seconds=1.0, kinds=one, workload="drawn/1")
     same_text = query(2, rows=1e6, seconds=1.0, kinds=two, workload="drawn/1")
     kept = query(3, rows=1e6, seconds=1.0, kinds=two, workload="drawn/2")
-    there = {JUDGED_SESSIONS: [judged], SPARK_SESSIONS: [alike, same_text, kept]}
+    there = {HELD_OUT_SESSIONS: [judged], SPARK_SESSIONS: [alike, same_text, kept]}
     monkeypatch.setattr(cost_coefficients, "is_measured", there.__contains__)
     monkeypatch.setattr(cost_coefficients, "measured_executions", lambda of=None: there.get(of, []))
     assert fit_shipped_prices(tmp_path / "prices.json").executions == {"spark": 1}

@@ -10,12 +10,12 @@ from fedperf_simulations.corpus.sql.tables import (
     HeldOutQuery,
     Storage,
     TableSet,
-    judged_queries,
+    held_out_queries,
     prepare_tables,
 )
 
 ROWS = 5_000
-JUDGED = judged_queries()
+JUDGED = held_out_queries()
 
 
 def normalized(text: str) -> str:

@@ -22,7 +22,7 @@ def test_a_session_is_a_function_of_kind_number_and_seed(kind: SessionKind) -> N
 
 def test_other_seeds_draw_other_sessions_and_judge_by_the_same_queries() -> None:
     assert sessions(SessionKind.DUCKDB, 2) != sessions(SessionKind.DUCKDB, 1)
-    assert sessions(SessionKind.JUDGED, 2) == sessions(SessionKind.JUDGED, 1)
+    assert sessions(SessionKind.HELD_OUT, 2) == sessions(SessionKind.HELD_OUT, 1)
 
 
 def test_families_come_at_several_sizes_so_that_they_can_be_left_out() -> None:
@@ -35,8 +35,8 @@ def test_families_come_at_several_sizes_so_that_they_can_be_left_out() -> None:
         assert {step.tables.schema for step in steps} == {"shop"}
 
 
-def test_judged_queries_run_three_times_at_two_sizes_in_parquet_and_natively() -> None:
-    *on_duckdb, on_spark = sessions(SessionKind.JUDGED)
+def test_held_out_queries_run_three_times_at_two_sizes_in_parquet_and_natively() -> None:
+    *on_duckdb, on_spark = sessions(SessionKind.HELD_OUT)
     places = {(s.tables.rows, s.tables.storage) for each in on_duckdb for s in each.steps}
     assert len(places) == 4
     assert {storage for _, storage in places} == {Storage.PARQUET, Storage.NATIVE}

@@ -20,8 +20,8 @@ from fedperf_simulations.experiments.campaigns import (
     SEEDS,
     STAYS,
     ReplayedCampaign,
+    campaign_errors,
     divided,
-    judged,
     stays_below,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Value
@@ -65,7 +65,9 @@ def test_repeats_count_once_by_their_median(tmp_path: Path) -> None:
 
 def test_a_quarter_is_held_out_and_is_never_in_the_grid(made_up: Path) -> None:
     both = divided(made_up, "sort", np.random.default_rng(5))
-    grid, asked = (set(zip(*part.table.values(), strict=True)) for part in (both.known, both.asked))
+    grid, asked = (
+        set(zip(*part.table.values(), strict=True)) for part in (both.training, both.held_out)
+    )
     assert (len(grid), len(asked)) == (45, 15)
     assert not grid & asked
 
@@ -74,13 +76,13 @@ def test_a_campaign_is_judged_at_the_numbers_asked_for_and_costs_machine_seconds
     made_up: Path,
 ) -> None:
     both = divided(made_up, "sort", np.random.default_rng(5))
-    campaign = ReplayedCampaign.over(both.known, Strategy.ACTIVE, target=None, most=11, seed=0)
+    campaign = ReplayedCampaign.over(both.training, Strategy.ACTIVE, target=None, most=11, seed=0)
     assert len(set(campaign.rows)) == 11
-    row = judged(both, campaign, (5, 11, 50))
+    row = campaign_errors(both, campaign, (5, 11, 50))
     assert {"mape 5", "mape 11", "cost 5", "cost 11"} <= set(row)
     assert "mape 50" not in row
-    machines = np.array(both.known.table["instance_count"], dtype=float)[list(campaign.rows[:5])]
-    assert row["cost 5"] == pytest.approx(both.known.seconds[list(campaign.rows[:5])] @ machines)
+    machines = np.array(both.training.table["instance_count"], dtype=float)[list(campaign.rows[:5])]
+    assert row["cost 5"] == pytest.approx(both.training.seconds[list(campaign.rows[:5])] @ machines)
     assert 0 < float(str(row["mape 11"])) < 15
 
 

@@ -40,7 +40,7 @@ def final_of_first(method: RehearsalMethod, *, ewc: float | None = None) -> floa
 
 
 def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None:
-    (dealt,), _ = course().dealt
+    (dealt,), _ = course().splits
     assert (len(dealt.training), len(dealt.test)) == (140, 60)
     assert course().training_rows == 280
     values = [each.inputs[:, -1].tolist() for each in (dealt.training, dealt.test)]
@@ -84,7 +84,7 @@ def test_seeds_do_not_touch_each_other() -> None:
 
 def test_errors_are_in_natural_log_whatever_the_targets_are_scaled_by() -> None:
     some = ReplicatedSequence.of(replace(two_levels(), unit=2.0), [[1]])
-    truth = 2.0 * some.dealt[0][0].test.targets
+    truth = 2.0 * some.splits[0][0].test.targets
     zero = SeedModels.of([torch.zeros_like(each) for each in some.untrained().parameters])
     errors = some.errors(zero)
     np.testing.assert_allclose(errors[MAE][0, 0], np.abs(truth).mean(), rtol=1e-6)
@@ -97,8 +97,8 @@ def test_errors_are_in_natural_log_whatever_the_targets_are_scaled_by() -> None:
 def test_an_anchor_minds_each_parameter_by_the_square_of_every_row_s_gradient() -> None:
     some = course()
     models = some.untrained()
-    anchor = Anchor.of(models, some.dealt[0])
-    training = some.dealt[0][0].training
+    anchor = Anchor.of(models, some.splits[0])
+    training = some.splits[0][0].training
     squares = [torch.zeros_like(each) for each in models.parameters]
     for inputs, target in zip(training.inputs, training.targets, strict=True):
         loose = [each.clone().requires_grad_() for each in models.parameters]

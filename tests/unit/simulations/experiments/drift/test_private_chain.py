@@ -34,7 +34,7 @@ def generators(count: int = 2) -> list[np.random.Generator]:
 
 
 def models() -> SeedModels:
-    return SeedModels.drawn(INPUTS, generators())
+    return SeedModels.draw(INPUTS, generators())
 
 
 def rows(scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,9 +18,9 @@ from fedperf_simulations.experiments.drift.report_detection import (
     DetectionCondition,
     PlatformShift,
     cases,
+    detections,
     draw_executions,
     draw_organizations,
-    judged,
     plotted,
     rows,
     schedule_of,
@@ -80,12 +80,12 @@ def test_the_year_follows_the_default_policy_and_calendar() -> None:
 
 
 def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
-    seen = judged([FOUND], SLOWER, schedule_of(200))
+    seen = detections([FOUND], SLOWER, schedule_of(200))
     assert seen.delay == pytest.approx(7 + 9 / 28 - 5.2)
     assert (seen.false_alarms, seen.log_factor, seen.shared) == (0, 0.35, False)
     shared = replace(FOUND, shared=True)
-    assert judged([shared], SLOWER, schedule_of(200)).shared
-    assert not judged([replace(shared, detected_in=10)], SLOWER, schedule_of(200)).shared
+    assert detections([shared], SLOWER, schedule_of(200)).shared
+    assert not detections([replace(shared, detected_in=10)], SLOWER, schedule_of(200)).shared
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
     ],
 )
 def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:
-    seen = judged([wrong], SLOWER, schedule_of(200))
+    seen = detections([wrong], SLOWER, schedule_of(200))
     assert (seen.delay, seen.false_alarms) == (None, 1)
-    assert judged([FOUND], None, schedule_of(200)).false_alarms == 1
+    assert detections([FOUND], None, schedule_of(200)).false_alarms == 1
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_rows_are_kept_and_targets_follow_from_them(
     settings = Settings(seed=5, out=tmp_path, quick=True)
     years = cases(settings)
     found = rows(years)
-    assert cases(replace(settings, kept=tmp_path)) == years
+    assert cases(replace(settings, stored_results=tmp_path)) == years
     assert [row["windows with reports"] for row in found] == [0, 13]
     assert found[0]["found"] == 0
     (target,) = targets(found)

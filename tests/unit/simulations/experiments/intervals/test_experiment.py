@@ -27,7 +27,7 @@ def cases(settings: Settings) -> Cases:
 
 
 def made_up(number: int) -> Row:
-    told = AnswerLabel("made up", "fedperf", str(number % 3)).told(1.0, 1.1)
+    told = AnswerLabel("made up", "fedperf", str(number % 3)).labelled_row(1.0, 1.1)
     return {**told, "lower": 0.5, "upper": 2.0 if number else 0.9}
 
 

@@ -42,7 +42,7 @@ def test_what_lies_outside_counts_twenty_times() -> None:
     row = cover_row([inside, beyond])
     assert row["covered"] == 0.5
     assert row["upper / lower"] == pytest.approx(4.0)
-    assert cover_row([AnswerLabel("s", "x", "a").told(1.0, 1.0)]) == {}
+    assert cover_row([AnswerLabel("s", "x", "a").labelled_row(1.0, 1.0)]) == {}
 
 
 def test_a_table_has_a_row_for_each_who_answers_and_a_missing_figure_misses_its_target() -> None:

@@ -8,8 +8,8 @@ from fedperf_simulations.experiments.intervals.own_runs import (
     ALONE_KNOWN,
     ALONE_UNKNOWN,
     LEFT_OUT,
+    predictions_for,
     rows_of,
-    said,
     targets_of,
 )
 from tests.unit.client.executions import chain_plan, make_execution
@@ -32,10 +32,12 @@ def test_an_execution_alone_in_a_home_keeps_all_targets(monkeypatch: pytest.Monk
 
 def test_the_run_that_is_judged_is_left_out_of_the_home() -> None:
     executions = [make_execution(n, workload="often") for n in (10, 11, 12)]
-    [first] = said(executions[1:], executions[:1])
+    [first] = predictions_for(executions[1:], executions[:1])
     assert first.median_seconds == pytest.approx(12.0, rel=0.1)
     rows = [
-        own_runs._row(LEFT_OUT, each, said([e for e in executions if e is not each], [each])[0])
+        own_runs._row(
+            LEFT_OUT, each, predictions_for([e for e in executions if e is not each], [each])[0]
+        )
         for each in executions
     ]
     assert rows_of(rows)[0]["covered"] == 1.0

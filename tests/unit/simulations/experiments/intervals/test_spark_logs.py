@@ -148,7 +148,9 @@ def test_coverage_that_lies_beside_the_level_misses_its_target() -> None:
         found: list[Row] = []
         for number in range(60):
             wide = number % 20 < round(20 * share)
-            told = AnswerLabel(NOTHING_OWN, OURS, str(number % 20), TRUE_ROWS).told(1.0, 2.0)
+            told = AnswerLabel(NOTHING_OWN, OURS, str(number % 20), TRUE_ROWS).labelled_row(
+                1.0, 2.0
+            )
             found.append({**told, LOWER: 0.5 if wide else 1.5, UPPER: 4.0})
         return found
 

@@ -29,8 +29,8 @@ from fedperf_simulations.experiments.intervals.sql_queries import (
     ON_SPARK,
     PART,
     SHIPPED,
-    judged_runs,
-    lesson_without,
+    held_out_runs,
+    training_without,
 )
 from fedperf_simulations.harness.experiment import Settings
 from tests.unit.simulations.experiments.intervals.made_up_queries import queries, query
@@ -88,7 +88,7 @@ def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
     measurements = replace(
         measured([alike, other_plan, family, kept]), sessions=(session, alike_session)
     )
-    training_plan = lesson_without(measurements, {fingerprint(asked.plan.workflow)})
+    training_plan = training_without(measurements, {fingerprint(asked.plan.workflow)})
     assert {each.plan.workflow.operators[0].output_rows for each in training_plan.questions} == {
         1e4,
         77,
@@ -99,7 +99,7 @@ def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
 
 def test_runs_have_their_engine_family_and_storage(set_of_judged: Path) -> None:
     assert set_of_judged.is_dir()
-    runs = judged_runs()
+    runs = held_out_runs()
     assert len(runs) == 24
     assert {each.situation for each in runs} == {ON_DUCKDB, ON_SPARK}
     assert {each.family for each in runs} == {"tpch", "orders", "telemetry"}
@@ -139,6 +139,6 @@ def test_every_run_is_answered_and_figures_are_by_family_storage_and_size(
 
 
 def test_sessions_that_were_not_measured_yet_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_queries, "JUDGED_SESSIONS", "no_such_sessions")
+    monkeypatch.setattr(sql_queries, "HELD_OUT_SESSIONS", "no_such_sessions")
     with pytest.raises(MissingDataError, match="no_such_sessions"):
         PART.files(None)

@@ -40,7 +40,7 @@ def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     profiles = tuple(queries(120, seed=77, platform=Platform.DUCKDB))
     monkeypatch.setattr(unknown_kinds, "_spark", lambda: made_up)
-    monkeypatch.setattr(unknown_kinds, "_judged_on_spark", lambda: judged)
+    monkeypatch.setattr(unknown_kinds, "_held_out_on_spark", lambda: judged)
     monkeypatch.setattr(unknown_kinds, "_profiles", lambda: profiles)
     monkeypatch.setattr(unknown_kinds, "_files", lambda _: [])
 
@@ -50,10 +50,10 @@ def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_home_never_ran_what_it_is_asked_about(name: str) -> None:
     kind = HOMES[name]
     held = list(_held(kind, np.random.default_rng(0)))
-    assert not [each for each in held if kind.asked in each.plan.platforms]
-    asked = _questions(kind.asked)
+    assert not [each for each in held if kind.query_platform in each.plan.platforms]
+    asked = _questions(kind.query_platform)
     assert len(asked) >= 50
-    assert all(set(each.plan.platforms) == {kind.asked} for each in asked)
+    assert all(set(each.plan.platforms) == {kind.query_platform} for each in asked)
     assert {each.workload for each in held}.isdisjoint(each.workload for each in asked)
 
 

@@ -35,11 +35,11 @@ NAMES = {
 }
 
 
-def cases(newcomer: int, own: int, **mape: float) -> list[Row]:
+def cases(new_participant: int, own: int, **mape: float) -> list[Row]:
     """Two seeds, 1 point beside the mean."""
     return [
         {
-            "newcomer": newcomer,
+            "newcomer": new_participant,
             "seed": seed,
             "n": own,
             "predictor": NAMES[key],
@@ -111,7 +111,7 @@ def test_a_quick_run_judges_one_newcomer_of_each_data_set(tmp_path: Path) -> Non
         )
     assert PUBLIC_AS_IS in {row["predictor"] for row in outcome.rows}
     assert all(path.read_text().startswith("<svg") for path in outcome.plots)
-    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
+    again = EXPERIMENT.run(replace(settings, stored_results=tmp_path))
     assert list(again.rows) == list(outcome.rows)
     seen = {(case["data"], case["newcomer"], case["seed"]) for case in outcome.cases}
     assert len(seen) == len(WORLDS)

@@ -46,7 +46,7 @@ def measurements() -> Measurements:
 def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
     folds = Folds.of(measurements())
     for fold in range(FOLDS):
-        asked = {each.seconds[everywhere(DUCKDB)] for each in folds.asked(fold)}
+        asked = {each.seconds[everywhere(DUCKDB)] for each in folds.held_out_cases(fold)}
         learnt = np.exp(folds.training_plan(fold).log_seconds).round(6).tolist()
         assert asked
         assert asked | set(learnt) == {1.0 + number for number in range(20)}
@@ -75,7 +75,7 @@ def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None
         for cluster in (CLUSTER, replace(CLUSTER, cores=4))
         for platform in (DUCKDB, POLARS)
     ]
-    assert TrainingPlan.of(plans).asked.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert TrainingPlan.of(plans).queries.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_before() -> None:
@@ -94,6 +94,6 @@ def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_be
     for information, expected in ((TRUE_ROWS, [0.5, 1.5]), (KNOWN_BEFORE, [2.5, 3.5])):
         said = ModelAnswers.of("model", rows, information)
         assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
-            each.name: expected for each in folds.asked(0)
+            each.name: expected for each in folds.held_out_cases(0)
         }
-    assert len(questions(folds.asked(0)[0], KNOWN_BEFORE)) == 2
+    assert len(questions(folds.held_out_cases(0)[0], KNOWN_BEFORE)) == 2

@@ -96,6 +96,6 @@ def test_targets_follow_from_the_rows(
 def test_a_quick_run_keeps_its_cells(tmp_path: Path, data: Path) -> None:
     settings = Settings(seed=3, out=tmp_path, data=data, quick=True)
     first = EXPERIMENT.run(settings)
-    again = EXPERIMENT.run(replace(settings, kept=tmp_path))
+    again = EXPERIMENT.run(replace(settings, stored_results=tmp_path))
     assert list(first.rows) == list(again.rows)
     assert len(list((tmp_path / "cells").iterdir())) == len(JOBS)

@@ -17,7 +17,7 @@ from fedperf_simulations.experiments.private_sharing import (
     prior_from_other_jobs,
     prior_from_same_job,
     replace_one_epsilon,
-    shared_belief,
+    shared_posterior,
     synthetic_seconds,
 )
 from fedperf_simulations.federation.point_queries import stage_noise
@@ -91,7 +91,7 @@ def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: i
     noise = RecordingNoise()
     start = GaussianPosterior(np.zeros(120), 0.2 + 0.05 * np.eye(120))
     rows, values = np.arange(declared), np.linspace(0.0, 5.0, declared)
-    shared_belief(start, rows, values, declared=declared, epsilon=1.0, noise=noise)
+    shared_posterior(start, rows, values, declared=declared, epsilon=1.0, noise=noise)
     assert len(noise.multipliers) == draws
     events = [accountant.to_event(ReportParameters(each, 1.0)) for each in noise.multipliers]
     assert accountant.epsilon(events, DELTA) == pytest.approx(1.0, rel=1e-3)
@@ -104,7 +104,7 @@ def _shared(
     rows = np.arange(1, 30, 3)
     values = np.log(target.seconds[rows])
     values[4] += outlier
-    return shared_belief(
+    return shared_posterior(
         start, rows, values, declared=len(rows), epsilon=epsilon, noise=SeededNoise([5])
     )
 
@@ -132,7 +132,7 @@ def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_
 ) -> None:
     values = np.log(made_up("target").seconds)
     few, many = (
-        shared_belief(start, rows, values[rows], declared=9, epsilon=1.0, noise=SeededNoise([5]))
+        shared_posterior(start, rows, values[rows], declared=9, epsilon=1.0, noise=SeededNoise([5]))
         for rows in (np.arange(4), np.arange(4, 30))
     )
     assert np.array_equal(few.covariance, many.covariance)
