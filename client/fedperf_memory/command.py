@@ -51,22 +51,22 @@ def simulate(
     if plot is not None and plot.suffix.lower() != ".html":
         raise InvalidInputError(f"--plot writes a .html file, got {plot}")
     joins = now() if joining_day is None else joining_day.replace(microsecond=0)
-    found = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
+    year = _simulated(home_of(context), joins, calendar, members=members, seed=seed, json=json)
     if plot is not None:
         from fedperf_memory.year_simulation.presentation import write_page
 
-        write_page(plot, found)
+        write_page(plot, year)
     if json:
-        show(found.as_json(), json=True)
+        show(year.as_json(), json=True)
         return
-    for line in found.beginning():
+    for line in year.beginning():
         typer.echo(line)
-    if rows := found.release_rows():
+    if rows := year.release_rows():
         show_rows(rows, json=False, empty="")
-    for line in found.costs():
+    for line in year.costs():
         typer.echo(line)
-    typer.echo(found.brought())
-    if rows := found.gain_rows():
+    typer.echo(year.brought())
+    if rows := year.gain_rows():
         show_rows(rows, json=False, empty="")
 
 
@@ -122,8 +122,8 @@ def _calendar(home: "Home", file: Path | None, *, at: datetime) -> "tuple[Releas
 
     if file is not None:
         return load_calendar(file), f"the calendar in {file}"
-    found = expected_calendar(home, at=at)
-    if found.is_default:
+    forecast = expected_calendar(home, at=at)
+    if forecast.is_default:
         default = "the default calendar, begun that day; a coordinator may have another one"
-        return found.release_calendar, default
-    return found.release_calendar, found.origin
+        return forecast.release_calendar, default
+    return forecast.release_calendar, forecast.origin

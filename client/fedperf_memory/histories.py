@@ -77,14 +77,14 @@ class Answers:
         if new:
             self._answer = self._answer or begun()
             answers = self._answer([each for members in new for each in members])
-            for members, found in zip(new, answers, strict=True):
-                self._found[tuple(map(id, members))] = found
+            for members, answer in zip(new, answers, strict=True):
+                self._found[tuple(map(id, members))] = answer
         return [cast("T", self._found[key]) for key in keys]
 
 
 @dataclass(slots=True)
 class SharedGradients:
-    """As `anchor_gradients`, taken once where coordinator and members are one process.
+    """Compute `anchor_gradients` once where coordinator and members are one process.
 
     A round uses one public model at the same public plans: for its query, for each
     member's answer and for the step. In production each side takes the gradients itself. The
@@ -160,8 +160,8 @@ class HistoryCompute:
             return [task.sum_of([each]) for each in own]
 
         executed = self.history.between(task.since, task.until)
-        asked = (version, _asked(task.sum_of))
-        parts = self.shared.reported.of(asked, executed, lambda: reported)
+        key = (version, _asked(task.sum_of))
+        parts = self.shared.reported.of(key, executed, lambda: reported)
         return np.sum(parts, axis=0) if parts else task.sum_of(())
 
     def _tangent_sum(self, task: LinearizedTask) -> Sum:
@@ -175,8 +175,8 @@ class HistoryCompute:
             directions = combine_gradients(model, public, question.coefficients, gradients=taken)
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
-                found = workload_features(model, new, directions)
-                return [feature_vector(each, question.clip) for each in found]
+                features = workload_features(model, new, directions)
+                return [feature_vector(each, question.clip) for each in features]
 
             return answer
 

@@ -124,7 +124,7 @@ T = TypeVar("T")
 
 
 def run_at_once(work: Callable[[], T], /) -> Future[T]:
-    """As `workers.background.BackgroundRunner`, done when it returns."""
+    """Run `work` like `workers.background.BackgroundRunner`, but finish before returning."""
     future: Future[T] = Future()
     try:
         future.set_result(work())
@@ -195,12 +195,12 @@ class MemoryRound:
 
     def replies(self) -> Sequence[Reply]:
         """Implement `FleetRound`, in the order of the requests."""
-        found: list[Reply] = []
+        replies: list[Reply] = []
         for organization_id, answer in self._asked.items():
             if answer.done() and organization_id not in self._replied:
                 self._replied.add(organization_id)
-                found += _reply(organization_id, answer)
-        return found
+                replies += _reply(organization_id, answer)
+        return replies
 
     def close(self) -> None:
         """Implement `FleetRound`."""
@@ -358,7 +358,7 @@ def calendar_times(
 
     First slots count only where a member `declared` them; None counts all.
     """
-    period, found = calendar.period, set[datetime]()
+    period, moments = calendar.period, set[datetime]()
     for window in range(period.windows):
         start = period.window_start(window)
         reports = [
@@ -368,18 +368,18 @@ def calendar_times(
             or not calendar.is_first_report(index)
             or SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) in declared
         ]
-        found.add(start)
+        moments.add(start)
         for times in (*reports, *calendar.model_times):
             for after in (times.opens_after, times.replies_after, times.replies_after + grace):
-                found.add(start + after)
-    return sorted(found)
+                moments.add(start + after)
+    return sorted(moments)
 
 
 @contextmanager
 def memory_federation(
     config: ServerConfig,
     task: Task,
-    newcomers: Sequence[NewMember],
+    participants: Sequence[NewMember],
     *,
     clock: Clock | None = None,
 ) -> Iterator[Federation]:
@@ -389,7 +389,7 @@ def memory_federation(
     """
     fleet = MemoryFleet()
     with open_federation(config, task, fleet, clock=clock) as (federation, service):
-        for new in newcomers:
+        for new in participants:
             join_member(federation, service, fleet, new)
         yield federation
 
@@ -401,9 +401,9 @@ def join_member(
     member, home = admit_member(federation, new)
     calls = memory_calls(service, member, federation.meter)
     exchange = Exchange(calls, Membership.load(home.identity))
-    found = settle_member(federation, new, member, home, exchange)
-    fleet.connect(member.organization_id, partial(_answer, found, federation))
-    return found
+    participant = settle_member(federation, new, member, home, exchange)
+    fleet.connect(member.organization_id, partial(_answer, participant, federation))
+    return participant
 
 
 def _answer(

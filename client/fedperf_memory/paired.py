@@ -1,9 +1,9 @@
 """Paired comparisons, case by case, so that no single case decides.
 
-A case is a newcomer, a split or a job that both sides predict. A comparison has the mean and its
-bootstrap interval, the median over cases with its own, the share of cases that improved, and the
-mean without the most favourable case. Where cases come in groups that have much in common (queries
-of a lineage, draws of a job), groups are resampled.
+A case is a new participant, a split or a job that both sides predict. A comparison has the mean
+and its bootstrap interval, the median over cases with its own, the share of cases that improved,
+and the mean without the most favourable case. Where cases come in groups that have much in common
+(queries of a lineage, draws of a job), groups are resampled.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class PairedComparison:
     def by_groups(
         cls, ours: ArrayLike, theirs: ArrayLike | None = None, *, groups: Sequence[object]
     ) -> "PairedComparison":
-        """As `points`, but what is resampled, and left out, are groups with all their cases.
+        """Compare like `points`, but resample, and leave out, whole groups of cases.
 
         Args:
             ours: errors of each case.
@@ -116,19 +116,19 @@ def interval_by_groups(
         return None
     order = np.argsort(values, kind="stable")
     ascending = values[order]
-    drawn = np.random.default_rng(0).multinomial(
+    weights_by_resample = np.random.default_rng(0).multinomial(
         len(labels), np.full(len(labels), 1 / len(labels)), RESAMPLES
     )
-    found = []
-    for each in np.array_split(drawn, RESAMPLES // _AT_ONCE):
+    estimates = []
+    for each in np.array_split(weights_by_resample, RESAMPLES // _AT_ONCE):
         weights = each[:, group[order]]
         total = weights.sum(axis=1)
         if share is None:
-            found.append(weights @ ascending / total)
+            estimates.append(weights @ ascending / total)
         else:
             reached = weights.cumsum(axis=1) >= share * total[:, None]
-            found.append(ascending[reached.argmax(axis=1)])
-    return _interval(np.concatenate(found))
+            estimates.append(ascending[reached.argmax(axis=1)])
+    return _interval(np.concatenate(estimates))
 
 
 def _compared(
@@ -140,9 +140,9 @@ def _compared(
     interval: Interval | None = None
     median_interval: Interval | None = None
     if count > len(groups):
-        drawn = _resampled(groups)
-        interval = _interval(changes[drawn].mean(axis=1) / against[drawn].mean(axis=1))
-        median_interval = _interval(np.median(each[drawn], axis=1))
+        resamples = _resampled(groups)
+        interval = _interval(changes[resamples].mean(axis=1) / against[resamples].mean(axis=1))
+        median_interval = _interval(np.median(each[resamples], axis=1))
     parts = groups if strata else list(np.arange(count)[:, None])
     return PairedComparison(
         float(changes.mean() / against.mean()),
@@ -163,8 +163,8 @@ def _groups(strata: Sequence[object]) -> list[ScaleAndSize]:
 def _resampled(groups: Sequence[ScaleAndSize]) -> ScaleAndSize:
     """Draw cases with replacement, the same for equally many, [resamples, cases]."""
     rng = np.random.default_rng(0)
-    drawn = [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups]
-    return np.concatenate(drawn, axis=1)
+    samples = [each[rng.integers(len(each), size=(RESAMPLES, len(each)))] for each in groups]
+    return np.concatenate(samples, axis=1)
 
 
 def _one_left_out(changes: Floats, against: Floats, parts: Sequence[ScaleAndSize]) -> float:

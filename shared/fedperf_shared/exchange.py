@@ -44,7 +44,7 @@ class Refusal(IntEnum):
     GOING_OFFLINE = 107
 
     @classmethod
-    def known(cls, code: int) -> "Refusal | None":
+    def from_code(cls, code: int) -> "Refusal | None":
         """Return the refusal with that code; None for a code that is not in this list."""
         return cls(code) if code in cls.__members__.values() else None
 

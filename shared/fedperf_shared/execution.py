@@ -179,10 +179,10 @@ class PlanOnCluster:
 
     def about(self, job: KnownJob) -> "PlanOnCluster":
         """Return this plan as a query about `job`; computed features are reused."""
-        found = replace(self, job=job)
+        query = replace(self, job=job)
         if "features" in vars(self):
-            vars(found)["features"] = self.features
-        return found
+            vars(query)["features"] = self.features
+        return query
 
     @cached_property
     def features(self) -> Features:
@@ -231,7 +231,7 @@ class ExecutionMetadata:
 
     Attributes:
         source: what recorded it, with its version, such as "spark 3.5.3".
-        node_type: of the machines, as whoever rents them calls it; empty where unknown.
+        node_type: of the machines, as their provider calls it; empty where unknown.
         architecture: of their processors; empty where unknown.
         rows_known: share of the plan's operators whose rows were counted, or follow from
             rows that were, in [0, 1].
@@ -330,10 +330,10 @@ class Execution:
             raise InvalidExecutionError(f"execution {self.execution_id}: ok without a measurement")
         if self.finished_at.tzinfo is None:
             raise InvalidExecutionError(f"execution {self.execution_id}: no time zone")
-        told, operators = len(self.origin.operator_seconds), len(self.plan.workflow.operators)
-        if told not in (0, operators):
+        timed, operators = len(self.origin.operator_seconds), len(self.plan.workflow.operators)
+        if timed not in (0, operators):
             raise InvalidExecutionError(
-                f"execution {self.execution_id}: seconds of {told} operators, it has {operators}"
+                f"execution {self.execution_id}: seconds of {timed} operators, it has {operators}"
             )
 
     @property

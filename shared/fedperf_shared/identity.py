@@ -45,11 +45,11 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
         ValueError: it is malformed.
     """
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    addresses = map(str, found.get_values_for_type(x509.IPAddress))
-    return [*found.get_values_for_type(x509.DNSName), *addresses]
+    addresses = map(str, names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def sign(key: ec.EllipticCurvePrivateKey, payload: bytes) -> bytes:

@@ -81,7 +81,6 @@ PHRASES = {
     "stand-in": "simulated peer",
     "sums at the tangent": "linearized updates",
     "the start that ships": "the pretrained model",
-    "timetable": "calendar",
     "told apart": "distinguishable",
     "true rows": "actual cardinalities",
     "who may": "which",

@@ -55,10 +55,10 @@ def serve() -> None:
 def _directory(function: Callable[..., object], directory: str) -> dict[str, str]:
     """Return the argument `trial_directory` where the function has such a parameter."""
     try:
-        wanted = "trial_directory" in inspect.signature(function).parameters
+        takes_directory = "trial_directory" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # written in C: its parameters are unknown
-        wanted = False
-    return {"trial_directory": directory} if wanted else {}
+        takes_directory = False
+    return {"trial_directory": directory} if takes_directory else {}
 
 
 if __name__ == "__main__":

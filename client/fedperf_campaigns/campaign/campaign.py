@@ -361,22 +361,22 @@ class _SpentError(Exception):
 
 
 def run_campaign(
-    campaign: Campaign, journal: Journal, sampler: Sampler, surroundings: CampaignDependencies
+    campaign: Campaign, journal: Journal, sampler: Sampler, dependencies: CampaignDependencies
 ) -> CampaignEnd:
     """Run what is left of the campaign; every outcome is in the journal when it returns."""
-    return _Run(campaign, journal, surroundings).to_the_end(sampler)
+    return _Run(campaign, journal, dependencies).to_the_end(sampler)
 
 
 class _Run:
     def __init__(
-        self, campaign: Campaign, journal: Journal, surroundings: CampaignDependencies
+        self, campaign: Campaign, journal: Journal, dependencies: CampaignDependencies
     ) -> None:
         self._campaign = campaign
         self._settings = campaign.settings.run
         self._journal = journal
-        self._around = surroundings
+        self._around = dependencies
         self._session = journal.begin_session(
-            surroundings.machine, boot=surroundings.boot, at=surroundings.clock()
+            dependencies.machine, boot=dependencies.boot, at=dependencies.clock()
         )
         self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
 
@@ -445,14 +445,14 @@ class _Run:
             limits=self._settings,
             token=token,
         )
-        outcome = self._judged(key, outcome, around.host.end())
+        outcome = self._checked(key, outcome, around.host.end())
         self._journal.end(number, outcome, at=around.clock())
         trial = self._journal.trial(number)
         self._history.add(trial)
         around.on_trial(trial, self._history.is_settled(key))
         around.stop.wait(self._settings.cooldown_seconds)
 
-    def _judged(
+    def _checked(
         self, key: TrialKey, outcome: TrialOutcome, reading: InterferenceSample
     ) -> TrialOutcome:
         """Add the interference to an outcome; flag it as noisy where there was too much."""
@@ -560,7 +560,7 @@ def profile_campaign(
                 store.add([to_execution(campaign, trial, here)])
             on_trial(trial, is_settled)
 
-        surroundings = CampaignDependencies(
+        dependencies = CampaignDependencies(
             trials=runner,
             host=HostMonitor(),
             machine=here,
@@ -570,7 +570,7 @@ def profile_campaign(
             stop=stop,
             on_trial=ended,
         )
-        stopped = run_campaign(campaign, journal, sampler, surroundings)
+        stopped = run_campaign(campaign, journal, sampler, dependencies)
         return summarize(campaign, journal.trials(), journal.sessions(), stopped)
 
 

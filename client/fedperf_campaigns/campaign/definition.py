@@ -112,9 +112,9 @@ class Component(BaseModel):
         return _KINDS[self.kind]
 
 
-def component_title(place: int, written: object) -> str:
+def component_title(place: int, component: object) -> str:
     """Return a component's title in messages: its name, or else its number from 1 on."""
-    name = written.get("name") if isinstance(written, Mapping) else None
+    name = component.get("name") if isinstance(component, Mapping) else None
     return f"component {name}" if isinstance(name, str) and name else f"component {place + 1}"
 
 
@@ -189,8 +189,8 @@ def component_message(
 def _request(http: Http, values: Mapping[str, str]) -> dict[str, object]:
     body = http.body
     if body is not None:
-        known = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in values))
-        body = known.sub(lambda match: values[match[0][1:-1]], body)
+        placeholders = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in values))
+        body = placeholders.sub(lambda match: values[match[0][1:-1]], body)
     quoted = {name: quote(value, safe="") for name, value in values.items()}
     return http.model_dump() | {
         "url": _filled(http.url, quoted),
@@ -374,7 +374,7 @@ class Campaign:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """Return the name that people use."""
         return self.settings.name
 
     @property
@@ -438,8 +438,8 @@ def _require_short(path: Path) -> None:
 
 def _wrong(path: Path, problems: list[str]) -> WrongSettingsError:
     more = len(problems) - _MOST_PROBLEMS
-    shown = problems[:_MOST_PROBLEMS] + ([f"and {more} more problems"] if more > 0 else [])
-    return WrongSettingsError(str(path), shown)
+    lines = problems[:_MOST_PROBLEMS] + ([f"and {more} more problems"] if more > 0 else [])
+    return WrongSettingsError(str(path), lines)
 
 
 def _meaning(settings: CampaignSettings) -> str:
@@ -473,10 +473,10 @@ def find_journals(home: Path, name: str) -> list[Path]:
     """Return the journals of campaigns of that name, the one written last at the end."""
     digits = "[0-9a-f]" * _DIGITS
     inside = home / "campaigns"
-    found = [
+    journals = [
         each for each in inside.glob(f"*-{digits}.sqlite") if each.stem[: -_DIGITS - 1] == name
     ]
-    return sorted(found, key=lambda path: path.stat().st_mtime)
+    return sorted(journals, key=lambda path: path.stat().st_mtime)
 
 
 def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
@@ -488,13 +488,13 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
     path = Path(words)
     ran = find_journals(home, words)
     if not path.is_file() and ran:
-        kept = ran[-1].with_suffix(".toml")
-        if not kept.is_file():
+        definition_path = ran[-1].with_suffix(".toml")
+        if not definition_path.is_file():
             raise ConfigurationError(
                 f"the file of campaign {words} was not kept in this home; name it: "
                 "fedperf predict --campaign FILE"
             )
-        return load_campaign(kept)
+        return load_campaign(definition_path)
     if not path.is_file():
         raise ConfigurationError(
             f"there is no campaign file {words}, and no campaign of that name ran in this home"
@@ -513,11 +513,11 @@ def load_campaign_by_name_or_path(home: Path, words: str) -> Campaign:
 def other_campaigns(home: Path, campaign: Campaign) -> Iterator[Campaign]:
     """Yield the other campaigns that ran in this home, without unreadable ones."""
     own = journal_path(home, campaign)
-    for kept in sorted((home / "campaigns").glob("*.toml")):
-        if kept.with_suffix(".sqlite") != own and kept.with_suffix(".sqlite").exists():
+    for path in sorted((home / "campaigns").glob("*.toml")):
+        if path.with_suffix(".sqlite") != own and path.with_suffix(".sqlite").exists():
             try:
-                found = load_campaign(kept)
+                other = load_campaign(path)
             except FedperfError:
                 continue
-            if journal_path(home, found) == kept.with_suffix(".sqlite"):
-                yield found
+            if journal_path(home, other) == path.with_suffix(".sqlite"):
+                yield other

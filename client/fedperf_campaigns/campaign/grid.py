@@ -66,8 +66,8 @@ class InvalidGridConstraintError(InvalidInputError):
     """A constraint is no condition on the columns, or has no value for a configuration."""
 
     def __init__(self, text: str, problem: str) -> None:
-        shown = text if len(text) <= MAX_LENGTH else text[:40] + "..."
-        super().__init__(f"constraint {shown!r}: {problem}")
+        excerpt = text if len(text) <= MAX_LENGTH else text[:40] + "..."
+        super().__init__(f"constraint {excerpt!r}: {problem}")
         self.problem = problem
 
 
@@ -109,12 +109,12 @@ class Constraint:
                 no condition for this configuration.
         """
         try:
-            found = self._value(configuration)
+            value = self._value(configuration)
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InvalidGridConstraintError(self.text, f"has no value: {error}") from error
-        if not isinstance(found, bool):
-            raise InvalidGridConstraintError(self.text, f"is not true or false but {found!r}")
-        return found
+        if not isinstance(value, bool):
+            raise InvalidGridConstraintError(self.text, f"is not true or false but {value!r}")
+        return value
 
 
 def value_text(value: Value) -> str:
@@ -333,13 +333,13 @@ class Grid:
         """
         rows = self.configurations if configurations is None else configurations
         ones: list[float | str] = [1.0] * len(rows)
-        found = {name: [_cell(each[name]) for each in rows] for name in self.columns}
+        cells = {name: [_cell(each[name]) for each in rows] for name in self.columns}
         return {
-            **found,
+            **cells,
             **{
                 name: ones
                 for name in (self.size_column, self.parallelism_column)
-                if name not in found
+                if name not in cells
             },
         }
 
@@ -354,8 +354,8 @@ class Grid:
         return self.parallelism or NO_PARALLELISM
 
     @property
-    def drawn(self) -> tuple[str | None, str | None]:
-        """Column that run times are drawn over, and that with a line for each of its values."""
+    def plot_columns(self) -> tuple[str | None, str | None]:
+        """Return the column of the x axis, and the one with a line for each of its values."""
         if self.parallelism is None or self.parallelism in self.fixed:
             return self.size, self.parallelism
         return self.parallelism, self.size
@@ -432,13 +432,13 @@ def _check_role(
 def _constraints(
     texts: Sequence[str], columns: Mapping[str, object], problems: list[str]
 ) -> list[Constraint]:
-    found = []
+    constraints = []
     for text in texts:
         try:
-            found.append(Constraint.parse(text, columns))
+            constraints.append(Constraint.parse(text, columns))
         except InvalidGridConstraintError as error:
             problems.append(f"grid.constraints: {error}")
-    return found
+    return constraints
 
 
 def _allowed(

@@ -87,22 +87,22 @@ class HttpCall:
             return HttpResponse(self._shown(f"{type(error).__name__}: {error}"))
         queue, compute = split_of(response.headers, time.perf_counter() - start)
         if response.status_code != self.expected_status:
-            said = " ".join(self._shown(beginning.decode(errors="replace")).split())
-            reason = f"status {response.status_code} instead of {self.expected_status}. {said}"
+            body = " ".join(self._shown(beginning.decode(errors="replace")).split())
+            reason = f"status {response.status_code} instead of {self.expected_status}. {body}"
             return HttpResponse(reason.strip(), queue, compute)
         return HttpResponse("", queue, compute)
 
     def _shown(self, text: str) -> str:
-        """As it may be written down."""
+        """Return the text without the token, shortened."""
         hidden = text.replace(self.token, _HIDDEN) if self.token else text
         return hidden[:_LONGEST_REASON]
 
 
 def split_of(headers: Mapping[str, str], seconds: float) -> tuple[float | None, float | None]:
     """Return queue and compute seconds, as far as a response after `seconds` states them."""
-    told = _server_timing(headers.get("Server-Timing", ""))
-    compute = next((told[name] for name in told if name in _COMPUTE_METRICS), None)
-    queue = next((told[name] for name in told if name in _QUEUE_METRICS), None)
+    metrics = _server_timing(headers.get("Server-Timing", ""))
+    compute = next((metrics[name] for name in metrics if name in _COMPUTE_METRICS), None)
+    queue = next((metrics[name] for name in metrics if name in _QUEUE_METRICS), None)
     if compute is None:
         compute = _seconds(headers.get("X-Duration-Seconds", ""))
     if queue is None and compute is not None:
@@ -123,13 +123,13 @@ def _token(variable: str) -> str:
 
 
 def _server_timing(text: str) -> dict[str, float]:
-    found = {}
+    metrics = {}
     for entry in text[:10_000].split(","):
         name, duration = _METRIC.match(entry), _DURATION.search(entry)
         milliseconds = None if duration is None else _seconds(duration[1])
         if name is not None and milliseconds is not None:
-            found[name[1].lower()] = milliseconds / 1000
-    return found
+            metrics[name[1].lower()] = milliseconds / 1000
+    return metrics
 
 
 def _seconds(text: str) -> float | None:

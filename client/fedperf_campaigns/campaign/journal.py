@@ -357,8 +357,8 @@ def _check_or_create(connection: sqlite3.Connection, path: Path, campaign_id: st
             f"{path} is not a journal of a campaign that this fedperf can read; move it away "
             "(nothing was changed)"
         )
-    (found,) = connection.execute("SELECT campaign_id FROM campaign").fetchone()
-    if found != campaign_id:
+    (stored_id,) = connection.execute("SELECT campaign_id FROM campaign").fetchone()
+    if stored_id != campaign_id:
         raise StorageError(f"{path} belongs to another campaign; move it away")
 
 
@@ -460,8 +460,8 @@ class TrialHistory:
 
     def counting(self, key: TrialKey) -> JournalTrial | None:
         """Return the successful attempt, or else the noisy one with the least interference."""
-        found = [trial for trial in self._trials.get(key, ()) if trial.is_data]
-        return min(found, key=_disturbance, default=None)
+        trials = [trial for trial in self._trials.get(key, ()) if trial.is_data]
+        return min(trials, key=_disturbance, default=None)
 
     def repeats(
         self, configuration: int, component: str, repetitions: int
@@ -474,9 +474,9 @@ class TrialHistory:
         self, configuration: int, targets: tuple[str, ...], repetitions: int
     ) -> float | None:
         """Return the median of the whole job, or else the sum of the components' medians."""
-        wanted = (WHOLE,) if WHOLE in targets else targets
+        parts = (WHOLE,) if WHOLE in targets else targets
         medians = []
-        for target in wanted:
+        for target in parts:
             repeats = self.repeats(configuration, target, repetitions)
             seconds = [each.wall_seconds for each in repeats if each.wall_seconds is not None]
             if not seconds:

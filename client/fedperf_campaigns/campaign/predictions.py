@@ -101,27 +101,27 @@ class CampaignMeasurements:
         )
         return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
 
-    def memory_problem(self, asked: Configuration) -> str | None:
+    def memory_problem(self, query: Configuration) -> str | None:
         """Says where the same ran out of memory with no larger input; None if it never did."""
         grid = self.campaign.grid
         for row in self.out_of_memory:
             failed = grid.configurations[row]
-            same = all(failed[name] == asked[name] for name in grid.columns if name != grid.size)
+            same = all(failed[name] == query[name] for name in grid.columns if name != grid.size)
             if same and grid.size is None:
                 return "ran out of memory"
-            if same and grid.size and float(failed[grid.size]) <= float(asked[grid.size]):
+            if same and grid.size and float(failed[grid.size]) <= float(query[grid.size]):
                 return f"ran out of memory at {grid.size}={value_text(failed[grid.size])}"
         return None
 
-    def no_promise(self, asked: Configuration) -> str | None:
+    def no_promise(self, query: Configuration) -> str | None:
         """Return why no deadline is promised, for people; None where one may be."""
         grid, ran = self.campaign.grid, [self.campaign.grid.configurations[e] for e in self.rows]
-        for name, value in asked.items():
+        for name, value in query.items():
             if isinstance(value, bool | str):
                 continue
-            seen = {float(each[name]) for each in ran}
-            most = max(seen)
-            if len(seen) == 1 and float(value) != most:
+            measured_values = {float(each[name]) for each in ran}
+            most = max(measured_values)
+            if len(measured_values) == 1 and float(value) != most:
                 return f"{name} was never varied, it was {value_text(most)} in all runs"
             times = {grid.parallelism: MOST_TIMES_CORES, grid.size: MOST_TIMES_ROWS}.get(name)
             if times is not None and float(value) > times * most:
@@ -165,7 +165,7 @@ class ConfigurationPrediction:
     @property
     def facts(self) -> list[Fact]:
         """Return the table's row, in seconds and shares."""
-        found = [
+        facts = [
             Fact("columns", dict(self.columns)),
             *(for_people(name, value_text(value)) for name, value in self.columns.items()),
             *time_facts(self.estimate),
@@ -178,8 +178,8 @@ class ConfigurationPrediction:
         if self.chance is not None:
             is_known = self.memory_problem is None and self.no_promise is None
             chance = format_probability(self.chance) if is_known else "-"
-            found += deadline_facts(self.chance, chance, self.holds, self.no_promise)
-        return found
+            facts += deadline_facts(self.chance, chance, self.holds, self.no_promise)
+        return facts
 
     def _regime(self) -> str:
         kind, broken = self.estimate.regime, self.broken_constraint
@@ -202,15 +202,15 @@ def load_measurements(home: Path, campaign: Campaign) -> CampaignMeasurements:
             f'campaign {campaign.name} measures its components alone; run.components = "both" '
             "measures the whole job too"
         )
-    found = _measured(home, campaign)
-    if not found.seconds:
+    measured = _measured(home, campaign)
+    if not measured.seconds:
         problem = (
-            f"all {found.failed} trials of campaign {campaign.name} failed; the report says why"
-            if found.failed
+            f"all {measured.failed} trials of campaign {campaign.name} failed; the report says why"
+            if measured.failed
             else f"campaign {campaign.name} has measured nothing yet; run it with: fedperf profile"
         )
         raise ConfigurationError(problem)
-    return found
+    return measured
 
 
 def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
@@ -218,10 +218,10 @@ def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
     squares, freedom = 0.0, 0.0
     for other in other_campaigns(home, campaign):
         try:
-            found = _measured(home, other).scatter
+            scatter = _measured(home, other).scatter
         except FedperfError:  # what another campaign wrote is no reason not to answer
             continue
-        squares, freedom = squares + found.squares, freedom + found.freedom
+        squares, freedom = squares + scatter.squares, freedom + scatter.freedom
     share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
     return Scatter(squares * share, freedom * share)
 
@@ -229,13 +229,13 @@ def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
 def predict_configurations(
     predictor: TablePredictor,
     measured: CampaignMeasurements,
-    asked: Sequence[Configuration],
+    queries: Sequence[Configuration],
     *,
     deadline_seconds: float | None = None,
 ) -> list[ConfigurationPrediction]:
-    """Predict the job's time at each of the configurations `asked`."""
+    """Predict the job's time at each of the configurations."""
     grid, load = measured.campaign.grid, measured.load.half_width
-    estimates = predictor.predict(grid.table(asked))
+    estimates = predictor.predict(grid.table(queries))
     if load > 0:
         estimates = [each.shifted(added=load) for each in estimates]
     return [
@@ -247,7 +247,7 @@ def predict_configurations(
             grid.broken_constraint(columns),
             measured.no_promise(columns),
         )
-        for columns, estimate in zip(asked, estimates, strict=True)
+        for columns, estimate in zip(queries, estimates, strict=True)
     ]
 
 
@@ -347,8 +347,8 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
     noisy = [each for each in counted if each.status is TrialStatus.NOISY]
 
     def median(values: Iterable[float | None]) -> float | None:
-        known = [each for each in values if each is not None]
-        return statistics.median(known) if known else None
+        numbers = [each for each in values if each is not None]
+        return statistics.median(numbers) if numbers else None
 
     return CampaignMeasurements(
         campaign,
@@ -384,21 +384,21 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
         there = ", ".join(grid.columns)
         raise InvalidInputError(f"there is no column {unknown[0]!r}; there are {there}")
     columns: dict[str, tuple[Value, ...]] = {}
-    for name, known in grid.columns.items():
+    for name, cells in grid.columns.items():
         if name in words:
-            values = tuple(_value(name, word, known) for word in dict.fromkeys(words[name]))
-            if name == grid.parallelism and all(float(each).is_integer() for each in known):
+            values = tuple(_value(name, word, cells) for word in dict.fromkeys(words[name]))
+            if name == grid.parallelism and all(float(each).is_integer() for each in cells):
                 for each in values:
                     if not float(each).is_integer():
                         raise InvalidInputError(
                             f"column {name} counts whole units; got {value_text(each)}"
                         )
             columns[name] = values
-        elif len(known) == 1:
-            columns[name] = known
+        elif len(cells) == 1:
+            columns[name] = cells
         else:
             raise InvalidInputError(
-                f"column {name} has several values, name one or more: --at {name}={_choices(known)}"
+                f"column {name} has several values, name one or more: --at {name}={_choices(cells)}"
             )
     if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
         raise InvalidInputError(
@@ -408,11 +408,11 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _value(name: str, word: str, known: Sequence[Value]) -> Value:
-    if isinstance(known[0], bool | str):
-        by_word = {value_word(each): each for each in known}
+def _value(name: str, word: str, domain: Sequence[Value]) -> Value:
+    if isinstance(domain[0], bool | str):
+        by_word = {value_word(each): each for each in domain}
         if word not in by_word:
-            raise InvalidInputError(f"column {name} holds {_choices(known)}; got {word[:80]!r}")
+            raise InvalidInputError(f"column {name} holds {_choices(domain)}; got {word[:80]!r}")
         return by_word[word]
     value = parse_number(word, is_bytes=name == BYTES)
     if value is None:
@@ -421,5 +421,5 @@ def _value(name: str, word: str, known: Sequence[Value]) -> Value:
 
 
 def _choices(values: Sequence[Value]) -> str:
-    shown = ",".join(value_word(each) for each in values[:8])
-    return shown + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)
+    text = ",".join(value_word(each) for each in values[:8])
+    return text + (",..." if len(values) > 8 else "")  # noqa: PLR2004 (as many as shown)

@@ -120,10 +120,10 @@ def campaign_gantt(summary: Summary) -> str | None:
         return None
     names = list(summary.campaign.targets)
     with chart(7.2, 1.2 + 0.4 * len(names)) as (figure, axes):
-        drawn: dict[TrialStatus, None] = {}
+        labels: dict[TrialStatus, None] = {}
         for name, status, start, end in bars[:MOST_BARS]:
-            label = None if status in drawn else status.value
-            drawn[status] = None
+            label = None if status in labels else status.value
+            labels[status] = None
             axes.barh(
                 names.index(name),
                 max(end - start, 1e-3),
@@ -137,12 +137,12 @@ def campaign_gantt(summary: Summary) -> str | None:
         _bars_axes(axes, [_short(each) for each in names])
         axes.set_xlabel("seconds of the campaign, pauses between its runs left out")
         axes.set_xlim(left=0)
-        figure.legend(loc="outside upper right", ncols=len(drawn), frameon=False, fontsize=8.5)
+        figure.legend(loc="outside upper right", ncols=len(labels), frameon=False, fontsize=8.5)
         return svg(figure)
 
 
 def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str:
-    over, line = summary.campaign.grid.drawn
+    over, line = summary.campaign.grid.plot_columns
     sizes: dict[float, dict[float, tuple[float, ...]]] = {}
     for each in repeats:
         values = summary.values(each.configuration)
@@ -362,7 +362,7 @@ def _lead(summary: Summary) -> str:
 
 def _charts_note(summary: Summary, charts: int) -> str:
     grid = summary.campaign.grid
-    over, line = grid.drawn
+    over, line = grid.plot_columns
     note = f"Wall time over {over}: " if over is not None else "Wall time: "
     note += "lines join the medians, points are repeats."
     if line is not None and len(grid.columns[line]) > MOST_LINES:
@@ -376,7 +376,7 @@ def _table(rows: Iterable[Sequence[Fact]]) -> _Table:
     """Return rows of facts as a table for people; what is not known is a dash."""
     listed = [[each for each in row if each.heading is not None] for row in rows]
     head = [str(each.heading) for each in listed[0]] if listed else []
-    return head, [["-" if e.shown in (None, "") else str(e.shown) for e in row] for row in listed]
+    return head, [["-" if e.entry in (None, "") else str(e.entry) for e in row] for row in listed]
 
 
 def _skipped_notes(summary: Summary) -> list[str]:

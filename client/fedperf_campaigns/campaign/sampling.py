@@ -141,19 +141,19 @@ def _logged(column: TableColumn, table: Table) -> Floats:
 
 def _unit(columns: Floats) -> Floats:
     """Return columns that vary, each into [0, 1]."""
-    kept = columns[:, varying_columns(columns)]
-    return np.asarray((kept - kept.min(axis=0)) / np.ptp(kept, axis=0))
+    varying = columns[:, varying_columns(columns)]
+    return np.asarray((varying - varying.min(axis=0)) / np.ptp(varying, axis=0))
 
 
 def _corners(ends: Floats) -> tuple[Rows, ...]:
     """Return rows nearest to each corner of a unit box, opposite corners one after the other."""
     width = ends.shape[1]
-    found = []
+    corners = []
     for half in product((0, 1), repeat=max(width - 1, 0)):
         for corner in ((0, *half), tuple(1 - each for each in (0, *half))):
             apart = np.abs(ends - np.array(corner[:width])).sum(axis=1)
-            found.append(np.flatnonzero(apart <= apart.min() + _CLOSE))
-    return tuple(found)
+            corners.append(np.flatnonzero(apart <= apart.min() + _CLOSE))
+    return tuple(corners)
 
 
 TEMPER = 0.3
@@ -162,7 +162,7 @@ nothing but gain per second."""
 
 
 def most_useful(
-    features: Floats, log_seconds: Floats, *, taken: Rows, free: Rows, judged: Rows
+    features: Floats, log_seconds: Floats, *, taken: Rows, free: Rows, target_rows: Rows
 ) -> int:
     """Return the row of `free` that teaches most about all the others for its time.
 
@@ -182,15 +182,15 @@ def most_useful(
         log_seconds: of the rows that were taken, [taken].
         taken: rows that were measured, at least one.
         free: rows to choose from, at least one.
-        judged: rows whose errors are to fall.
+        target_rows: rows whose errors are to fall.
     """
     from fedperf_client.prediction.learners.gaussian_process import fit_process  # imports scipy
 
     process = fit_process(features[taken], log_seconds)
-    asked, offered = features[judged], features[free]
-    variances = process.sd(asked) ** 2
-    wrong = process.error_nearby(asked) ** 2 / (variances + np.median(variances))
-    shared = process.covariance(asked, offered)
+    targets, offered = features[target_rows], features[free]
+    variances = process.sd(targets) ** 2
+    wrong = process.error_nearby(targets) ** 2 / (variances + np.median(variances))
+    shared = process.covariance(targets, offered)
     gains = (1.0 + wrong) @ (shared**2 / process.sd(offered) ** 2)
     worth = gains / np.exp(TEMPER * process.mean(offered))
     return int(free[np.argmax(worth)])
@@ -200,10 +200,10 @@ START = 8
 """Configurations that are spread before run times count; a process of fewer knows too little
 of how run time grows (with 8 to 10 active sampling was worse than random)."""
 
-LEAST_JUDGED = 5
-"""Configurations below which no error is believed."""
+LEAST_MEASURED = 5
+"""Configurations below which no error is trusted."""
 
-MOST_JUDGED = 1_000
+MOST_TARGETS = 1_000
 """Rows whose errors active sampling wants to fall; of larger grids some, drawn once."""
 
 
@@ -254,21 +254,21 @@ class SamplingGrid:
         """MAPE, a share, on configurations that members and weights have not seen.
 
         Each counts by the share of the grid that it is nearest to. Infinite below
-        `LEAST_JUDGED` measured configurations.
+        `LEAST_MEASURED` measured configurations.
 
         Args:
             measured: row -> seconds.
         """
-        if len(measured) < LEAST_JUDGED:
+        if len(measured) < LEAST_MEASURED:
             return math.inf
         rows = np.array(list(measured), np.int64)
-        known = TrainingSet(
+        training = TrainingSet(
             self.samples.take(rows),
             np.log(list(measured.values())),
             self.places.take(rows),
             np.arange(len(rows)),
         )
-        weighing = cross_validate(known, self.learners, grouped_split(known.groups))
+        weighing = cross_validate(training, self.learners, grouped_split(training.groups))
         errors = np.abs(np.expm1(-weighing.weights().errors))
         shares = np.bincount(self.spacing.nearest(rows), minlength=len(rows)) / len(self)
         return float(shares[weighing.rows] @ errors)
@@ -343,7 +343,7 @@ class GridSampler:
             np.log(list(measured.values())),
             taken=taken,
             free=self._offered(free),
-            judged=self._order[:MOST_JUDGED],
+            target_rows=self._order[:MOST_TARGETS],
         )
 
     def _offered(self, free: Rows) -> Rows:
@@ -354,7 +354,7 @@ class GridSampler:
 
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
         target, patience = self._target, self._patience
-        if target is not None and len(measured) >= LEAST_JUDGED + patience - 1:
+        if target is not None and len(measured) >= LEAST_MEASURED + patience - 1:
             errors = self._last_errors(measured)
             if all(each <= target for each in errors):
                 return (
@@ -370,10 +370,10 @@ class GridSampler:
         """After each of the last `patience` configurations, oldest first; computed once."""
         items = tuple(measured.items())
         first = max(1, len(items) - self._patience + 1)
-        asked = [items[:count] for count in range(first, len(items) + 1)]
-        known = self._errors
+        prefixes = [items[:count] for count in range(first, len(items) + 1)]
+        errors = self._errors
         self._errors = {
-            each: known[each] if each in known else self._grid.left_out_error(dict(each))
-            for each in asked
+            each: errors[each] if each in errors else self._grid.left_out_error(dict(each))
+            for each in prefixes
         }
         return list(self._errors.values())

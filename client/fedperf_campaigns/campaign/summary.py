@@ -107,9 +107,9 @@ class Summary:
     @property
     def statuses(self) -> dict[str, int]:
         """Return trials by status; every status has an entry."""
-        found = Counter(each.status for each in self.trials)
-        found[TrialStatus.SKIPPED] = len(self.skipped) + self.ruled_out_trials
-        return {status.value: found[status] for status in TrialStatus}
+        counts = Counter(each.status for each in self.trials)
+        counts[TrialStatus.SKIPPED] = len(self.skipped) + self.ruled_out_trials
+        return {status.value: counts[status] for status in TrialStatus}
 
     @property
     def ruled_out_trials(self) -> int:
@@ -159,8 +159,8 @@ def summarize(
     repeats, skipped = [], []
     for row in rows:
         for target in campaign.targets:
-            found = history.repeats(row, target, repetitions)
-            seconds = tuple(each.wall_seconds or 0.0 for each in found)
+            timed = history.repeats(row, target, repetitions)
+            seconds = tuple(each.wall_seconds or 0.0 for each in timed)
             repeats.append(ConfigurationRepeats(row, target, seconds))
         skipped += _skipped(campaign, history, row, stopped)
     return Summary(
@@ -327,5 +327,5 @@ def _skipped(
 
 
 def _sum(seconds: Sequence[float | None]) -> float | None:
-    known = [each for each in seconds if each is not None]
-    return sum(known) if known else None
+    numbers = [each for each in seconds if each is not None]
+    return sum(numbers) if numbers else None

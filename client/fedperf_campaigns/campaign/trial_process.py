@@ -218,18 +218,18 @@ def reap(pid: int) -> tuple[int, Json]:
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        moved = moved_bytes(pid)
+        io_bytes = moved_bytes(pid)
         _, status, used = os.wait4(pid, 0)
     except ChildProcessError:  # another component failed, and this one was ended and reaped
         return -signal.SIGKILL, {}
-    # A child starts with the peak of whoever started it: less than that says nothing.
+    # A child starts with the peak of its parent: less than that says nothing.
     usage: Json = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,
         "peak_bytes": used.ru_maxrss * 1024,
         "peak_is_exact": used.ru_maxrss * 1024 > peak_bytes() > 0,
     }
-    return os.waitstatus_to_exitcode(status), usage | moved
+    return os.waitstatus_to_exitcode(status), usage | io_bytes
 
 
 def has_ended(pid: int) -> bool:
@@ -257,11 +257,11 @@ def last_output(log: Path) -> str:
 def end_descendants() -> Json:
     """Kill and reap everything that is left; what it had used."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    moved: dict[str, float] = {}
+    io_bytes: dict[str, float] = {}
     while True:
         for pid in descendants(os.getpid()):
             for name, count in moved_bytes(pid).items():
-                moved[name] = moved.get(name, 0) + count
+                io_bytes[name] = io_bytes.get(name, 0) + count
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -270,7 +270,7 @@ def end_descendants() -> Json:
             break
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu_seconds": cpu_seconds, **moved}
+    return {"cpu_seconds": cpu_seconds, **io_bytes}
 
 
 def _prepared(components: Sequence[Json], request: Json) -> dict[str, Run]:

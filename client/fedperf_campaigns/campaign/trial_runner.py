@@ -325,14 +325,14 @@ def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
         name: sum(each.get(name, 0) for each in (*spans, reply["left"]))
         for name in ("cpu_seconds", "read_bytes", "written_bytes", "context_switches")
     }
-    moved = all("read_bytes" in each for each in spans)
+    has_io = all("read_bytes" in each for each in spans)
     return ResourceUse(
         cpu_seconds=float(total["cpu_seconds"]),
         peak_bytes=max([sampled_peak, *exact])
         or max((each.get("peak_bytes", 0) for each in spans), default=0)
         or None,
-        read_bytes=total["read_bytes"] if moved else None,
-        written_bytes=total["written_bytes"] if moved else None,
+        read_bytes=total["read_bytes"] if has_io else None,
+        written_bytes=total["written_bytes"] if has_io else None,
         context_switches=total["context_switches"],
     )
 

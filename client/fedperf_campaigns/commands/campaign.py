@@ -52,36 +52,36 @@ def profile(
     from fedperf_shared.runtime.settings_file import WrongSettingsError
 
     home = _home(context)
-    wanted = load_campaign(campaign)
-    planned = plan(wanted, home.directory)
+    definition = load_campaign(campaign)
+    planned = plan(definition, home.directory)
     if dry_run:
-        if problems := missing_parts(wanted, os.environ):
+        if problems := missing_parts(definition, os.environ):
             raise WrongSettingsError(str(campaign), problems)
-        unused = unused_columns(wanted.settings.component, tuple(wanted.grid.columns))
+        unused = unused_columns(definition.settings.component, tuple(definition.grid.columns))
         facts: dict[str, object] = {
-            "name": wanted.name,
-            "campaign": wanted.campaign_id[:12],
+            "name": definition.name,
+            "campaign": definition.campaign_id[:12],
             "configurations": planned.configurations,
             "ruled_out": planned.ruled_out,
-            "measured": ", ".join(wanted.targets),
+            "measured": ", ".join(definition.targets),
             "trials": planned.trials,
             "done": planned.settled,
             "unused_columns": unused,
         }
-        if not json and wanted.settings.run.retries:
+        if not json and definition.settings.run.retries:
             facts["trials"] = f"{planned.trials}, more where one is noisy or fails: it runs again"
         if not json:
-            told = f"{', '.join(unused)}: no component uses it, so nothing varies with it"
-            facts["unused_columns"] = told if unused else "none"
+            message = f"{', '.join(unused)}: no component uses it, so nothing varies with it"
+            facts["unused_columns"] = message if unused else "none"
         show(facts, json=json)
         return
-    store_definition(home.directory, wanted, campaign)
+    store_definition(home.directory, definition, campaign)
     with (
         ExecutionStore.open(home.store) as store,
         counting_bar("trials", planned.trials, done=planned.settled) as advance,
     ):
         summary = profile_campaign(
-            wanted,
+            definition,
             home=home.directory,
             store=store,
             environment=os.environ,
@@ -91,7 +91,7 @@ def profile(
                 int(is_settled), "" if trial.outcome is None else trial.outcome.status.value
             ),
         )
-    _show_results(summary, out or home.directory / "campaigns" / wanted.name, json=json)
+    _show_results(summary, out or home.directory / "campaigns" / definition.name, json=json)
     if summary.stopped.is_spent:
         print(f"{summary.stopped.reason}; raise it in {campaign} to go on", file=sys.stderr)
     if summary.stopped.interrupted:
@@ -109,15 +109,15 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     keeps = not summary.measured and holds_measurements(directory)
     report = None if keeps else str(write_results(directory, summary)["report.html"])
     facts = as_json(summary)
-    shown = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
-    found = {name: facts[name] for name in shown} | {"report": report}
+    keys = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
+    results = {name: facts[name] for name in keys} | {"report": report}
     if not json:
-        found |= {
+        results |= {
             "status": _status_text(summary),
             "repeat_noise": _noise_text(facts["repeat_noise"]),
         }
-        found |= {"report": found.pop("report"), **_times_found(summary)}
-    show({name: value for name, value in found.items() if json or value != ""}, json=json)
+        results |= {"report": results.pop("report"), **_times_found(summary)}
+    show({name: value for name, value in results.items() if json or value != ""}, json=json)
     if failed := summary.failed:
         reason = failed[-1].outcome.reason if failed[-1].outcome else ""
         print(
@@ -163,14 +163,14 @@ def _times_found(summary: "Summary") -> dict[str, str]:
     def columns(number: int) -> str:
         return ",".join(f"{n}={value_word(value)}" for n, value in summary.values(number).items())
 
-    found = sorted(
+    ranking = sorted(
         (each.median_seconds, each.configuration)
         for each in summary.repeats
         if each.component == WHOLE and each.median_seconds is not None
     )
-    if not found:
+    if not ranking:
         return {}
-    (least, first), (most, last) = found[0], found[-1]
+    (least, first), (most, last) = ranking[0], ranking[-1]
     return {
         "fastest": f"{duration_text(least)} at {columns(first)}",
         "slowest": f"{duration_text(most)} at {columns(last)}",

@@ -30,19 +30,19 @@ def show_campaign(
 
     seconds = None if deadline is None else parse_duration(deadline)
     campaign = load_campaign_by_name_or_path(home.directory, words)
-    asked = parse_query_configurations(campaign.grid, settings)
+    configurations = parse_query_configurations(campaign.grid, settings)
     measured = predictions.load_measurements(home.directory, campaign)
     with progress_bar("weighing predictors", json=json) as advance:
         predictor = measured.predictor(
             elsewhere=predictions.scatter_of_others(home.directory, campaign), on_progress=advance
         )
-        found = predictions.predict_configurations(
-            predictor, measured, asked, deadline_seconds=seconds
+        results = predictions.predict_configurations(
+            predictor, measured, configurations, deadline_seconds=seconds
         )
     if json:
         facts: dict[str, object] = {
             "campaign": campaign.name,
-            "predictions": [values_of(each.facts) for each in found],
+            "predictions": [values_of(each.facts) for each in results],
             "executions": len(measured.seconds),
             "configurations": measured.configurations,
             "timed_out": len(measured.stopped_seconds),
@@ -51,20 +51,20 @@ def show_campaign(
             "ensemble": predictor.members,
         }
         if seconds is not None:
-            fewest = predictions.smallest_meeting_deadline(campaign.grid, found)
+            fewest = predictions.smallest_meeting_deadline(campaign.grid, results)
             facts |= {"deadline_seconds": seconds, "cheapest_feasible": fewest}
         show(facts, json=True)
     else:
-        show_table([each.facts for each in found], json=False)
+        show_table([each.facts for each in results], json=False)
         if seconds is not None:
-            for line in predictions.deadline_sentences(campaign.grid, found, seconds):
+            for line in predictions.deadline_sentences(campaign.grid, results, seconds):
                 typer.echo(line)
-        for reason in dict.fromkeys(each.no_promise for each in found if each.no_promise):
+        for reason in dict.fromkeys(each.no_promise for each in results if each.no_promise):
             typer.echo(f"no promise: {reason}")
         typer.echo(_evidence(measured, predictor))
         if measured.load.sentence:
             typer.echo(f"note: {measured.load.sentence}")
-    if seconds is not None and not any(each.holds for each in found):
+    if seconds is not None and not any(each.holds for each in results):
         raise typer.Exit(NO_ANSWER)
 
 

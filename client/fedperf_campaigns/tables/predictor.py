@@ -116,14 +116,14 @@ class TablePredictor:
 
     Attributes:
         layout: of its columns.
-        known: its executions, with lower bounds that count as run times.
+        runs: its executions, with lower bounds that count as run times.
         configurations: number of distinct measured ones.
         learners: of the ensemble, the prior on slopes first.
         on_progress: called after every fold.
     """
 
     layout: TableLayout
-    known: TrainingSet
+    runs: TrainingSet
     configurations: int
     learners: tuple[Learner, ...]
     on_progress: OnProgress | None
@@ -170,12 +170,12 @@ class TablePredictor:
             log_seconds = np.concatenate([log_seconds, bounds[late]])
             believed = slopes.fit(samples, log_seconds)
         rows, place = distinct_rows(samples.features)
-        known = TrainingSet(samples, log_seconds, _places(layout, samples), place)
+        runs = TrainingSet(samples, log_seconds, _places(layout, samples), place)
         learners = tuple(
             e for e in table_learners(layout, elsewhere=elsewhere) if is_usable(e, len(rows), {})
         )
         fixed = measured.fixed
-        return cls(layout, known, len(rows), learners, on_progress, slopes, believed, floors, fixed)
+        return cls(layout, runs, len(rows), learners, on_progress, slopes, believed, floors, fixed)
 
     @property
     def members(self) -> dict[str, float]:
@@ -192,10 +192,10 @@ class TablePredictor:
             InvalidTableError: a column is missing, or holds a value that it must not.
         """
         encoded = self.layout.samples(table)
-        kinds = query_regimes(self.known.places, _places(self.layout, encoded))
+        kinds = query_regimes(self.runs.places, _places(self.layout, encoded))
         outside = self._outside(table, encoded.features)
         queries, unknown = self._without_fixed(encoded)
-        regimes = query_regimes(self.known.places, _places(self.layout, queries))
+        regimes = query_regimes(self.runs.places, _places(self.layout, queries))
         posterior = self._believed.posterior(queries)
         spread = np.sqrt(posterior.variance + posterior.noise)
         ran = self._ran(queries.features)
@@ -228,7 +228,7 @@ class TablePredictor:
         for column in self.layout.columns:
             if column.name in self._fixed and not column.words:
                 first = slice(place, place + column.width)
-                measured = self.known.samples.features[0, first]
+                measured = self.runs.samples.features[0, first]
                 slope = priors_of(self.layout, column)[0]
                 apart = features[:, place] - measured[0]
                 variance += (slope.mean**2 + slope.sd**2) * apart**2
@@ -237,12 +237,10 @@ class TablePredictor:
         return replace(queries, features=features), np.sqrt(variance)
 
     def _weighed_for(self, kind: QueryRegime, places: ScaleAndSize) -> _WeighedMixture:
-        splits = holdout_splits(self.known.places, kind, self.known.samples.features)
-        split = closest_split(splits, self.known.places, places) or grouped_split(self.known.groups)
+        splits = holdout_splits(self.runs.places, kind, self.runs.samples.features)
+        split = closest_split(splits, self.runs.places, places) or grouped_split(self.runs.groups)
         if split.key not in self._weighed:
-            weighing = cross_validate(
-                self.known, self.learners, split, on_progress=self.on_progress
-            )
+            weighing = cross_validate(self.runs, self.learners, split, on_progress=self.on_progress)
             weights = weighing.weights()
             squares = np.minimum(weights.errors**2 / self._fold_variances(split), MOST_FAR**2)
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
@@ -253,19 +251,19 @@ class TablePredictor:
 
     def _fold_variances(self, split: HoldoutSplit) -> Floats:
         """Return the prior-slopes variance of each held-out execution, without it in training."""
-        known = self.known
+        runs = self.runs
         parts = []
         for fold in split.folds:
             rows = fold.training
-            fitted = self._slopes.fit(known.samples.take(rows), known.log_seconds[rows])
-            posterior = fitted.posterior(known.samples.take(fold.held_out))
+            fitted = self._slopes.fit(runs.samples.take(rows), runs.log_seconds[rows])
+            posterior = fitted.posterior(runs.samples.take(fold.held_out))
             parts.append(posterior.variance + posterior.noise)
         return np.concatenate(parts)
 
     def _fit(self, name: str) -> Fitted:
         if name not in self._fits:
             [learner] = [each for each in self.learners if each.name == name]
-            self._fits[name] = learner.fit(self.known.samples, self.known.log_seconds)
+            self._fits[name] = learner.fit(self.runs.samples, self.runs.log_seconds)
         return self._fits[name]
 
     def _outside(self, table: Table, features: Floats) -> NDArray[np.bool_]:
@@ -275,7 +273,7 @@ class TablePredictor:
             for column in self.layout.columns
             if column.words
         ]
-        measured = self.known.samples.features
+        measured = self.runs.samples.features
         margin = ROUNDING * np.abs(measured).max(axis=0)
         low, high = measured.min(axis=0) - margin, measured.max(axis=0) + margin
         beyond = ((features < low) | (features > high)).any(axis=1)
@@ -283,7 +281,7 @@ class TablePredictor:
 
     def _ran(self, features: Floats) -> NDArray[np.bool_]:
         """Return rows whose configuration was measured."""
-        measured = self.known.samples.features
+        measured = self.runs.samples.features
         margin = ROUNDING * np.abs(measured).max(axis=0)
         near = np.abs(features[:, None, :] - measured[None, :, :]) <= margin
         return np.asarray(near.all(axis=2).any(axis=1))

@@ -284,15 +284,15 @@ class _Shape:
         mean: of the slopes, [features].
         variance: of the slopes, [features].
         length: distance over which departures fade, [features].
-        known: log seconds of the known rows, up to a level, [laws, rows].
-        is_law: whether `known` comes from laws.
+        log_seconds: of the training rows, up to a level, [laws, rows].
+        is_law: whether `log_seconds` comes from laws.
     """
 
     prior: float
     mean: Floats
     variance: Floats
     length: Floats
-    known: Floats
+    log_seconds: Floats
     is_law: bool = False
 
     def lines(self, one: Floats, other: Floats) -> Floats:
@@ -397,7 +397,7 @@ def _weighed(
     scores: list[Floats] = []
     points: list[tuple[_Shape, float, float, float, Floats, Floats, Floats]] = []
     for shape in shapes:
-        left = means - configurations @ shape.mean - shape.known
+        left = means - configurations @ shape.mean - shape.log_seconds
         lines = shape.lines(configurations, configurations)
         for reach, departure in product(REACHES, DEPARTURES):
             covariance = lines + departure**2 * shape.near(configurations, configurations, reach)
@@ -509,7 +509,7 @@ _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 def role_of(name: str) -> ColumnRole:
     """Return the role of a column of this name."""
     words = {each.lower() for each in _WORDS.findall(name)}
-    return next((role for role, known in VOCABULARY.items() if words & known), ColumnRole.OTHER)
+    return next((role for role, terms in VOCABULARY.items() if words & terms), ColumnRole.OTHER)
 
 
 def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorSlopes:

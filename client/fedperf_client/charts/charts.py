@@ -115,15 +115,15 @@ def draw_drift(path: Path, streams: Sequence[Stream]) -> None:
         InvalidInputError: `path` is not a file for `write_chart`.
         StorageError: the file cannot be written.
     """
-    drawn = [each for each in streams if len(each.rows) > GUARD] or list(streams)
-    height = 0.4 + _STREAM_INCHES * max(len(drawn), 1)
+    panel_streams = [each for each in streams if len(each.rows) > GUARD] or list(streams)
+    height = 0.4 + _STREAM_INCHES * max(len(panel_streams), 1)
     with chart(width=9, height=min(height, 60.0)) as (figure, axes):
         axes.remove()
-        grid = figure.add_gridspec(max(len(drawn), 1), 1)
-        for place, stream in enumerate(drawn):
+        grid = figure.add_gridspec(max(len(panel_streams), 1), 1)
+        for place, stream in enumerate(panel_streams):
             panel = figure.add_subplot(grid[place, 0])
             _draw_stream(panel, stream)
-            panel.set_xlim(*_time_limits(drawn))
+            panel.set_xlim(*_time_limits(panel_streams))
         write_chart(path, figure, "Run times that changed")
 
 

@@ -379,7 +379,7 @@ def _check_history(home: Home, environment: Environment) -> Iterator[_Statement]
 def _check_versions(_: Home, environment: Environment) -> Iterator[_Statement]:
     python = platform.python_version()
     try:
-        shown = [f"{PACKAGE} {environment.version(PACKAGE)}"]
+        versions = [f"{PACKAGE} {environment.version(PACKAGE)}"]
         requirements = [Requirement(each) for each in environment.requirements()]
         allowed = environment.python()
     except metadata.PackageNotFoundError:
@@ -400,8 +400,8 @@ def _check_versions(_: Home, environment: Environment) -> Iterator[_Statement]:
                 f"{each.name} {version} is not supported", f"run: pip install '{requirement}'"
             )
         if each.name in SHOWN_PACKAGES:
-            shown.append(f"{each.name} {version}")
-    yield _ok(", ".join([f"Python {python}", *shown]))
+            versions.append(f"{each.name} {version}")
+    yield _ok(", ".join([f"Python {python}", *versions]))
 
 
 def _check_extras(_: Home, environment: Environment) -> Iterator[_Statement]:

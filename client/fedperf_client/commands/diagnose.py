@@ -75,7 +75,7 @@ def _show(
 ) -> None:
     from fedperf_client.diagnosis.diagnosis import lines_of, row_of
 
-    shown = ranking.first
+    diagnoses = ranking.first
     if json:
         counts = {
             "logs": logs,
@@ -84,10 +84,10 @@ def _show(
             "with_findings": ranking.with_findings,
             "applications": ranking.applications,
         }
-        rows = list(map(row_of, shown))
+        rows = list(map(row_of, diagnoses))
         show({**counts, "not_read": [*partly_read, *not_read], "diagnoses": rows}, json=True)
         return
-    for diagnosis in shown:
+    for diagnosis in diagnoses:
         for line in lines_of(diagnosis):
             typer.echo(line)
     taskless = f", {ranking.without_tasks} without a task" if ranking.without_tasks else ""
@@ -98,12 +98,12 @@ def _show(
         f"{counted(ranking.jobs, 'finished job')} in {counted(logs, 'log')}{taskless}, "
         f"{ranking.with_findings} with findings{idle}"
     )
-    if shown:
+    if diagnoses:
         count = ranking.with_findings + ranking.applications
-        more = "" if len(shown) == count else " (--top shows more)"
+        more = "" if len(diagnoses) == count else " (--top shows more)"
         unit = "core-seconds" if prices is None else "money"
         typer.echo(
-            f"{len(shown)} of {count} shown, largest potential saving in {unit} first{more}. "
+            f"{len(diagnoses)} of {count} shown, largest potential saving in {unit} first{more}. "
             "Savings are upper bounds, and those of one job overlap."
         )
     notes = [f"read in part: {each}" for each in partly_read]

@@ -97,22 +97,22 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
-    shown = len(rows[:MOST_SHOWN]) + len(refused[:MOST_SHOWN])
-    if shown < len(outcomes):
-        typer.echo(f"{shown} of {len(outcomes)} sources shown; --json lists all")
+    count = len(rows[:MOST_SHOWN]) + len(refused[:MOST_SHOWN])
+    if count < len(outcomes):
+        typer.echo(f"{count} of {len(outcomes)} sources shown; --json lists all")
     if not stored:
         typer.echo("--dry-run: nothing was stored")
 
 
 def _facts(counts: "IngestionCounts") -> list[Fact]:
-    known = counts.known_operators / counts.operators if counts.operators else None
+    share = counts.known_operators / counts.operators if counts.operators else None
     skipped = ", ".join(f"{reason} ({count})" for reason, count in counts.skipped.items())
     return [
         Fact("read", counts.executions, "runs"),
         Fact("new", counts.new, "new"),
         Fact("failed", counts.failed, "failed"),
         Fact("operators", counts.operators, "operators"),
-        Fact("rows_known", known, "rows known", None if known is None else f"{known:.0%}"),
+        Fact("rows_known", share, "rows known", None if share is None else f"{share:.0%}"),
         Fact("skipped", dict(counts.skipped), "skipped", skipped),
     ]
 

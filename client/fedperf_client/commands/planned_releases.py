@@ -132,16 +132,16 @@ class PlannedSlots:
         """Yield lines for people below the table."""
         if not self.schedule.slots:
             return
+        yield "Epsilon is the privacy cost of one slot alone. The costs of all slots"
         yield (
-            "Epsilon is per slot. All slots together cost at most "
-            f"{self.budget.epsilon:g} at delta {self.budget.delta:g}."
+            f"compose to at most {self.budget.epsilon:g} (less than their sum), at delta "
+            f"{self.budget.delta:g}."
         )
         first, ordinary = self.schedule.slots[0].key, len(self.schedule.calendar.report_slots)
         if first.kind is ReleaseKind.RESIDUAL_REPORT and first.index >= ordinary:
             yield (
-                f"{slot_name(first)} is slot {first.index} of window {first.window}, an extra "
-                "first report after joining. Every window has the slots below "
-                f"{ordinary}."
+                f"{slot_name(first)} is an extra first report after joining. The other slots "
+                f"of a window have numbers from 0 to {ordinary - 1}."
             )
         extra = [slot_name(s.key) for s in self.schedule.slots if self.schedule.is_extra(s.key)]
         if extra:
@@ -336,9 +336,10 @@ def print_forecast(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
     typer.echo(f"No period has begun. Planned by {calendar.origin}. Alternatives:")
     show_table(_forecast_rows(policy, calendar, at=at), json=False)
     typer.echo(
-        "Expected error: the mean factor by which the shared correction of a kind of job is off. "
-        "1 is exact, 2.72 is the value without reports. It compares policies; your own runs make "
-        "your own predictions better than that. Epsilon covers all releases of a period together."
+        "Expected error: the factor by which the model's correction, learned from the reports of "
+        "all participants, is typically off (1 is exact, 2.72 without any report). It compares "
+        "policies. Your own runs improve your own predictions further. Epsilon is the privacy "
+        "budget of all releases of a period."
     )
 
 

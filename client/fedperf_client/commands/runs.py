@@ -187,7 +187,7 @@ def _list_row(execution: "Execution", short_id: str) -> list[Fact]:
             each.name,
             each.value,
             COLUMNS[each.name],
-            shortened(each.shown, LONGEST_NAME) if isinstance(each.shown, str) else each.shown,
+            shortened(each.entry, LONGEST_NAME) if isinstance(each.entry, str) else each.entry,
         )
         for each in [Fact("id", short_id, "id"), *facts_of(execution)[1:]]
         if each.name in COLUMNS

@@ -70,7 +70,7 @@ class JobFinding:
 
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
-            raise ValueError(f"the time at stake must not be negative, got {self.seconds}")
+            raise ValueError(f"the potential saving must not be negative, got {self.seconds}")
 
 
 _OVERLAP = 0.05

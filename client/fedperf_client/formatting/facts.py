@@ -35,8 +35,8 @@ class Fact:
     text: object = None
 
     @property
-    def shown(self) -> object:
-        """The value for people."""
+    def entry(self) -> object:
+        """Return the value for people."""
         value = self.value if self.text is None else self.text
         if isinstance(value, datetime):
             return table_minute(value)
@@ -85,7 +85,7 @@ def named_facts(
 
 def without_empty(rows: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
     """Return the rows without the headings whose text is empty in every row."""
-    used = {each.heading for row in rows for each in row if each.shown not in (None, "", [])}
+    used = {each.heading for row in rows for each in row if each.entry not in (None, "", [])}
     return [
         [each if each.heading in used else Fact(each.name, each.value) for each in row]
         for row in rows
@@ -99,7 +99,7 @@ def values_of(facts: Sequence[Fact]) -> dict[str, object]:
 
 def texts_of(facts: Sequence[Fact]) -> dict[str, object]:
     """Return the texts for people by heading."""
-    return {each.heading: each.shown for each in facts if each.heading is not None}
+    return {each.heading: each.entry for each in facts if each.heading is not None}
 
 
 def show_facts(facts: Sequence[Fact], *, json: bool) -> None:

@@ -33,7 +33,7 @@ def operator_tree(
     """
     operators, readers = plan.workflow.operators, plan.workflow.children
     root = Tree("operators, the result first", hide_root=True)
-    shown: set[int] = set()
+    visited: set[int] = set()
     deepest = 0
     waiting = [
         (position, root, 1, False)
@@ -43,8 +43,8 @@ def operator_tree(
     while waiting:
         position, above, depth, is_below = waiting.pop()
         deepest = max(deepest, depth)
-        is_first, inputs = position not in shown, operators[position].inputs
-        shown.add(position)
+        is_first, inputs = position not in visited, operators[position].inputs
+        visited.add(position)
         label = Text(f"#{position} (above)")
         if is_first:
             label = _label(position, plan, styles, took=seconds[position] if seconds else None)

@@ -285,7 +285,7 @@ def _parse(
         plan = Plan(workflow, platforms)
     except InvalidWorkflowError as error:
         message = re.sub(
-            r"^operator (\d+) \([^)]*\)", lambda found: titles[int(found[1])], str(error)
+            r"^operator (\d+) \([^)]*\)", lambda match: titles[int(match[1])], str(error)
         )
         raise InvalidInputError(message) from error
     if run is None:

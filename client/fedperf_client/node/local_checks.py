@@ -74,7 +74,7 @@ class SourceWatch:
         result = _find_result(running, FOLLOWING, self._failures)
         if result is None:
             return
-        self._states = result.seen
+        self._states = result.states
         for problem in result.problems:
             if problem not in self._problems:
                 log.warning("following the history failed", reason=problem)

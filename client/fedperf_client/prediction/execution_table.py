@@ -49,7 +49,7 @@ Mask = NDArray[np.bool_]
 ENCODER_VERSION = 2
 """Version of all code between an execution and its columns: features, the model that ships, cells
 of the basis and this module. Columns of another version are encoded again. A test compares the
-columns of some executions (`test_cached_answers`): whoever changes them raises this."""
+columns of some executions (`test_cached_answers`). A change of columns raises this version."""
 
 MOST_LEARNT = 3_000
 """Executions in the training sample."""
@@ -258,8 +258,8 @@ def training_sample(table: ExecutionTable) -> Ints:
     first = np.zeros(count, np.bool_)
     first[ends] = True
     first |= of_cell < LEAST_OF_CELL
-    chosen = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
-    return np.sort(chosen)
+    sample = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
+    return np.sort(sample)
 
 
 def _rank_in_group(groups: Ints) -> Ints:
@@ -343,9 +343,9 @@ def load_encoded_executions(store: ExecutionStore, *, keep: bool = True) -> Exec
 def _encoder(path: Path, modified_ns: int, inode: int) -> Encoder:
     """Read each pretrained model once. One process may use several, as simulations do."""
     del modified_ns, inode
-    found = hashlib.sha256(path.read_bytes())
-    found.update(f"encoder {ENCODER_VERSION}".encode())
-    digest = found.digest()
+    hasher = hashlib.sha256(path.read_bytes())
+    hasher.update(f"encoder {ENCODER_VERSION}".encode())
+    digest = hasher.digest()
     return Encoder(digest, partial(_encode_at_home, path, digest))
 
 

@@ -40,13 +40,13 @@ class GainPoint:
 
     Attributes:
         executions: own ones in the training data.
-        asked: number of predicted executions of other workloads.
+        predictions: number of predicted executions of other workloads.
         errors: median q-error by way to predict; NaN for local predictions without executions.
         coverage: share of them inside the personalized 90 % interval; None where not evaluated.
     """
 
     executions: int
-    asked: int
+    predictions: int
     errors: Mapping[str, float]
     coverage: float | None = None
 
@@ -58,7 +58,7 @@ class GainPoint:
         rounded = {
             name: None if math.isnan(each) else round(each, 4) for name, each in figures.items()
         }
-        return {"own": self.executions, "asked": self.asked, **rounded}
+        return {"own": self.executions, "asked": self.predictions, **rounded}
 
 
 def gain_on(
@@ -75,35 +75,35 @@ def gain_on(
     Raises:
         InvalidInputError: nothing was held out, or a held-out workload is among the own.
     """
-    asked = History.from_executions(held_out)
-    known = set(workloads) & set(asked.workloads)
-    if not len(asked):
+    test = History.from_executions(held_out)
+    overlap = set(workloads) & set(test.workloads)
+    if not len(test):
         raise InvalidInputError(
             "no held-out execution ended well with known rows; there is nothing to predict"
         )
-    if known:
+    if overlap:
         raise InvalidInputError(
-            f"{len(known)} of the {len(set(asked.workloads))} held-out workloads ran here too, "
-            f"such as {min(known)!r}; --held-out is for jobs that did not, and without it "
+            f"{len(overlap)} of the {len(set(test.workloads))} held-out workloads ran here too, "
+            f"such as {min(overlap)!r}; --held-out is for jobs that did not, and without it "
             "fedperf evaluate holds own workloads out"
         )
     starts = models.starts()
     joined, local = models.learners(), local_learners()
     candidates = LearnerPool.from_history(history, starts, every_one([*joined, *local]))
-    answers = PersonalizedEnsemble.of(candidates, joined).predict(asked.queries)
-    seconds = np.exp(asked.log_seconds)
+    answers = PersonalizedEnsemble.of(candidates, joined).predict(test.queries)
+    seconds = np.exp(test.log_seconds)
     inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
 
     def error_of(log_seconds: Floats) -> float:
         return median_q_error(np.exp(log_seconds), seconds)
 
     errors = {
-        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(asked.queries)),
-        PUBLIC_AS_IS: error_of(starts[PUBLIC](asked.queries)),
-        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(asked.queries)),
+        LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(test.queries)),
+        PUBLIC_AS_IS: error_of(starts[PUBLIC](test.queries)),
+        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(test.queries)),
         PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
     }
-    return GainPoint(len(history), len(asked), errors, coverage=float(np.mean(inside)))
+    return GainPoint(len(history), len(test), errors, coverage=float(np.mean(inside)))
 
 
 def every_one(learners: Iterable[Learner]) -> list[Learner]:
@@ -152,33 +152,33 @@ def gain_curve(
             "some with: fedperf calibrate"
         )
     parts = list(_parts(groups, seed))
-    most = min(len(known) for known, _ in parts)
+    most = min(len(training) for training, _ in parts)
     steps = [step for step in STEPS if step <= most]
     folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
     work = [
-        (known[:step], asked)
+        (training[:step], test)
         for step in steps
-        for known, asked in parts[: next((count for limit, count in folds if step <= limit), 1)]
+        for training, test in parts[: next((count for limit, count in folds if step <= limit), 1)]
     ]
     needed = np.unique(np.concatenate([rows for each in work for rows in each]))
     history = history_of(needed)
     starts = {name: _remembered(start, history) for name, start in models.starts().items()}
     errors: dict[int, list[dict[str, Floats]]] = {}
     for number, each in enumerate(work):
-        known, asked = (history.take(np.searchsorted(needed, rows)) for rows in each)
-        errors.setdefault(len(known), []).append(errors_by_way(known, asked, starts, models))
+        training, test = (history.take(np.searchsorted(needed, rows)) for rows in each)
+        errors.setdefault(len(training), []).append(errors_by_way(training, test, starts, models))
         on_progress(number + 1, len(work))
     return [_point(step, errors[step]) for step in steps]
 
 
 def errors_by_way(
-    own: History, asked: History, starts: Mapping[str, PredictLog], models: FetchedModels
+    own: History, test: History, starts: Mapping[str, PredictLog], models: FetchedModels
 ) -> dict[str, Floats]:
-    """Return absolute log errors by way to predict, [asked].
+    """Return absolute log errors by way to predict, [test].
 
     Args:
         own: executions to train on.
-        asked: executions of other workloads, to predict.
+        test: executions of other workloads, to predict.
         starts: pretrained models by name.
         models: fetched ones.
     """
@@ -191,9 +191,9 @@ def errors_by_way(
         PERSONALIZED: PersonalizedEnsemble.of(candidates, joined).predict_log,
     }
     errors = {
-        name: np.abs(predict(asked.queries) - asked.log_seconds) for name, predict in ways.items()
+        name: np.abs(predict(test.queries) - test.log_seconds) for name, predict in ways.items()
     }
-    return errors if len(own) else errors | {LOCAL: np.full(len(asked), np.nan)}
+    return errors if len(own) else errors | {LOCAL: np.full(len(test), np.nan)}
 
 
 def _parts(
@@ -206,9 +206,9 @@ def _parts(
         rng = np.random.default_rng([seed, 2, fold])
         rank = rng.permutation(count)
         held = fold_of_group[groups] == fold
-        known = np.flatnonzero(~held)
-        asked = rng.permutation(np.flatnonzero(held))[:MAX_PREDICTED]
-        yield known[np.argsort(rank[groups[known]], kind="stable")], asked
+        training = np.flatnonzero(~held)
+        test = rng.permutation(np.flatnonzero(held))[:MAX_PREDICTED]
+        yield training[np.argsort(rank[groups[training]], kind="stable")], test
 
 
 def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:

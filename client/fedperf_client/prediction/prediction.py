@@ -47,8 +47,9 @@ LOG_SECONDS_LIMIT = math.log(MAX_RUNTIME_SECONDS)
 """Log seconds of every model are clipped to this on either side of 0."""
 
 SIGNED_FROM = 79
-"""Workloads from which on both ends of a 90 % interval are ranks of signed errors. With so many,
-one workload hardly moves an end; from 19 on, the end would not be the largest error."""
+"""Workloads from which on both ends of a 90 % interval are ranks of signed errors. From 39 on
+the end is not the largest error. With 79, three errors lie beyond each end, so that one workload
+hardly moves it."""
 
 CLAIMED_LEVEL = 0.9
 """Confidence level of published half-widths."""
@@ -383,8 +384,8 @@ class EvidenceSource(StrEnum):
     OTHER_RESOURCES = "own runs of it on other resources"
     OTHER_SIZE = "own runs of it at other sizes"
     OWN_JOBS = "own jobs of its kind"
-    OWN_JOBS_AND_START = "own jobs of its kind and the start"
-    START = "the start that ships"
+    OWN_JOBS_AND_START = "own jobs of its kind and the pretrained model"
+    START = "the pretrained model"
     SHARED = "the shared model"
     UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 
@@ -581,7 +582,7 @@ def probability_faster(
     starts: tuple[float, float] = (0.0, 0.0),
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> float:
-    """Return the probability that `one` takes less time than `other`, in (0, 1).
+    """Return the probability that `one` takes less time than `other`, in [0, 1].
 
     Args:
         one: a prediction.

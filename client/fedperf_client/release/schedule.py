@@ -279,7 +279,7 @@ def forecast_alternatives(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime
 ) -> dict[str, ScheduleForecast]:
     """Forecast with another epsilon, another declaration, or more members, by the change."""
-    more = f"{MORE_MEMBERS} more members like this one"
+    more = f"{MORE_MEMBERS} more organizations like this one"
     return {
         change: forecast(other, calendar, at=at) for change, other in _alternative_policies(policy)
     } | {more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS)}

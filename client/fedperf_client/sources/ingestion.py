@@ -245,12 +245,12 @@ class SourceCheckResult:
 
     Attributes:
         taken: counts of all sources that were read.
-        seen: the state of every source when it was last read.
+        states: the state of every source when it was last read.
         problems: which sources could not be read, and why.
     """
 
     taken: IngestionCounts
-    seen: dict[Path, SourceState]
+    states: dict[Path, SourceState]
     problems: tuple[str, ...]
 
 

@@ -157,7 +157,7 @@ class Advice:
 
     Attributes:
         job: what is to run.
-        wishes: what the plan keeps to.
+        constraints: what the plan keeps to.
         best: the right size and its plan; where no size meets the deadline, the most probable; the
             size that it has where no other is better for sure.
         keeps_deadline: whether it meets the deadline; None without one.
@@ -172,7 +172,7 @@ class Advice:
     """
 
     job: Job
-    wishes: PlanConstraints
+    constraints: PlanConstraints
     best: ClusterChoice
     keeps_deadline: bool | None
     sizes: tuple[ClusterChoice, ...]
@@ -201,7 +201,7 @@ class Advice:
 def advise(
     job: Job,
     sizes: Sequence[ClusterConfig],
-    wishes: PlanConstraints,
+    constraints: PlanConstraints,
     estimates: Estimates,
     surrogate: AdditiveSurrogate,
     *,
@@ -212,7 +212,7 @@ def advise(
     Args:
         job: what is to run.
         sizes: of the cluster, at least one.
-        wishes: what every plan keeps to.
+        constraints: what every plan keeps to.
         estimates: predicts plans.
         surrogate: gives the additive costs of the search.
         deadline_seconds: to be met.
@@ -221,20 +221,20 @@ def advise(
         NoPlatformError: on no size every operator has somewhere to run.
         InvalidInputError: see `Constraints`.
     """
-    found: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
+    choices: dict[ClusterConfig, tuple[Choice, tuple[Move, ...]]] = {}
     refused: dict[ClusterConfig, NoPlatformError] = {}
     for cluster in sizes:
         try:
-            found[cluster] = _Search(job.on(cluster), wishes, estimates, surrogate).choice()
+            choices[cluster] = _Search(job.on(cluster), constraints, estimates, surrogate).choice()
         except NoPlatformError as error:
             refused[cluster] = error
-    if not found:
+    if not choices:
         raise next(reversed(refused.values()))
-    asked = [PlanOnCluster(choice.plan, cluster) for cluster, (choice, _) in found.items()]
+    queries = [PlanOnCluster(choice.plan, cluster) for cluster, (choice, _) in choices.items()]
     answers = tuple(
         ClusterChoice(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
-            found.items(), _estimates(job, estimates, asked), strict=True
+            choices.items(), _estimates(job, estimates, queries), strict=True
         )
     )
     right = choose_size(answers)
@@ -243,17 +243,17 @@ def advise(
     rival_size = None
     if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
-    search = _Search(job.on(best.cluster), wishes, estimates, surrogate)
+    search = _Search(job.on(best.cluster), constraints, estimates, surrogate)
     rivals, costs = search.rivals(best), search.costs()
     return Advice(
         job,
-        wishes,
+        constraints,
         best,
         None if deadline_seconds is None else right is not None,
         answers,
         tuple((cluster, str(error)) for cluster, error in refused.items()),
         rivals,
-        found[best.cluster][1],
+        choices[best.cluster][1],
         costs,
         search.rivalry(best, rivals, costs),
         rival_size,
@@ -265,19 +265,19 @@ class _Search:
     """The search on one size of cluster, the one that `job` is given."""
 
     job: Job
-    wishes: PlanConstraints
-    asked: Estimates
+    constraints: PlanConstraints
+    estimates: Estimates
     surrogate: AdditiveSurrogate
 
     def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return list(_estimates(self.job, self.asked, questions))
+        return list(_estimates(self.job, self.estimates, questions))
 
     def costs(self) -> AdditiveCosts:
         return self.surrogate.costs(
             self.job.workflow,
             self.job.cluster,
-            self.wishes.platforms,
-            startup_seconds={p: self._startup(p) for p in self.wishes.platforms},
+            self.constraints.platforms,
+            startup_seconds={p: self._startup(p) for p in self.constraints.platforms},
         )
 
     def choice(self) -> tuple[Choice, tuple[Move, ...]]:
@@ -285,12 +285,12 @@ class _Search:
         choice = choose(
             self.job.workflow,
             self.job.cluster,
-            self.wishes.platforms,
+            self.constraints.platforms,
             self.predict,
             costs=self.costs(),
             supports=self.job.can_run,
-            pinned=self.wishes.pinned,
-            memory_caps=self.wishes.memory_caps(self.job.cluster),
+            pinned=self.constraints.pinned,
+            memory_caps=self.constraints.memory_caps(self.job.cluster),
             also=(self.job.today.platforms,),
         )
         allowed = self._allowed()
@@ -304,39 +304,39 @@ class _Search:
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """Return the alternatives on that size, the fastest first."""
         allowed = self._allowed()
-        known = {each.plan.platforms: each for each in best.choice.alternatives}
-        single = set(_single(self.job, self.wishes.platforms, allowed)) - known.keys()
-        known |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
-        return tuple(sorted(known.values(), key=_by_seconds))
+        by_platforms = {each.plan.platforms: each for each in best.choice.alternatives}
+        single = set(_single(self.job, self.constraints.platforms, allowed)) - by_platforms.keys()
+        by_platforms |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
+        return tuple(sorted(by_platforms.values(), key=_by_seconds))
 
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> ChoiceComparison | None:
         """Compare the choice with the current plan, or else with the best single platform."""
         today = self.job.today.platforms
-        costs = costs.within(self.wishes.platforms, self._allowed())
+        costs = costs.within(self.constraints.platforms, self._allowed())
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
-        known = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
-        if best.choice.plan.platforms == today or not known:
+        candidates = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
+        if best.choice.plan.platforms == today or not candidates:
             return None
-        asked = [PlanOnCluster(known[0].plan, best.cluster)]
-        [of_rival] = _estimates(self.job, self.asked, asked)
-        starts = best.choice.startup_seconds, known[0].startup_seconds
+        queries = [PlanOnCluster(candidates[0].plan, best.cluster)]
+        [of_rival] = _estimates(self.job, self.estimates, queries)
+        starts = best.choice.startup_seconds, candidates[0].startup_seconds
         return ChoiceComparison(
-            known[0], probability_faster(best.estimate, of_rival, starts=starts)
+            candidates[0], probability_faster(best.estimate, of_rival, starts=starts)
         )
 
     def _allowed(self) -> Mask:
         """Return where every operator may run, [operators, platforms]."""
-        caps, wishes = self.wishes.memory_caps(self.job.cluster), self.wishes
-        rules = Constraints(wishes.platforms, self.job.can_run, wishes.pinned, caps)
+        caps, constraints = self.constraints.memory_caps(self.job.cluster), self.constraints
+        rules = Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
         return rules.allowed(self.job.workflow)
 
     def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
-        moves = list(islice(_moves(plan, self.wishes.platforms, allowed), MOST_MOVES))
-        found = self._alternatives(sorted({each for _, _, each in moves}))
-        return tuple(Move(group, to, found[each]) for group, to, each in moves)
+        moves = list(islice(_moves(plan, self.constraints.platforms, allowed), MOST_MOVES))
+        alternatives = self._alternatives(sorted({each for _, _, each in moves}))
+        return tuple(Move(group, to, alternatives[each]) for group, to, each in moves)
 
     def _alternatives(self, assignments: Sequence[Assignment]) -> dict[Assignment, Alternative]:
         if not assignments:
@@ -353,14 +353,14 @@ class _Search:
         }
 
     def _startup(self, platform: Platform) -> float:
-        return 0.0 if platform in self.wishes.warm else STARTUP_SECONDS.get(platform, 0.0)
+        return 0.0 if platform in self.constraints.warm else STARTUP_SECONDS.get(platform, 0.0)
 
 
 def _estimates(
-    job: Job, asked: Estimates, questions: Sequence[PlanOnCluster]
+    job: Job, estimates: Estimates, questions: Sequence[PlanOnCluster]
 ) -> Sequence[Prediction]:
     """Estimate plans of a job, on one node where no platform of the plan is distributed."""
-    return asked([_where_it_runs(job.asked(each)) for each in questions])
+    return estimates([_where_it_runs(job.query(each)) for each in questions])
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
@@ -470,8 +470,8 @@ def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternat
             is advised uses;
             without, no JVM starts unless the advice needs one.
     """
-    wanted = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
-    able = [each for each in advice.rivals if all_of_them or wanted.issuperset(each.plan.platforms)]
+    usable = {*EMBEDDED_PLATFORMS, *advice.choice.plan.platforms, *advice.advised.plan.platforms}
+    able = [each for each in advice.rivals if all_of_them or usable.issuperset(each.plan.platforms)]
     single = [each for each in able if len(set(each.plan.platforms)) == 1]
     mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
     return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
@@ -513,10 +513,10 @@ def measure_plans(
 ) -> list[MeasuredChoice]:
     """Run plans with `run_interleaved`, and return them with their predictions."""
     assignments = [each.plan.platforms for each in plans]
-    found = run_interleaved(run, assignments, repeats=repeats, on_progress=on_progress)
+    runs_by_plan = run_interleaved(run, assignments, repeats=repeats, on_progress=on_progress)
     return [
         MeasuredChoice(runs.runtime_seconds, runs.reason, plan=plan)
-        for plan, runs in zip(plans, found, strict=True)
+        for plan, runs in zip(plans, runs_by_plan, strict=True)
     ]
 
 

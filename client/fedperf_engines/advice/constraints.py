@@ -98,8 +98,8 @@ def platforms_without_rows(
     """Return the platforms to choose from where rows are unknown; None where they are known."""
     if job is None or job.has_rows:
         return None
-    found = dict.fromkeys((*today.platforms, *pinned))
-    return tuple(each for each in found if each in NAMED_PLATFORMS) or None
+    platforms = dict.fromkeys((*today.platforms, *pinned))
+    return tuple(each for each in platforms if each in NAMED_PLATFORMS) or None
 
 
 def parse_platforms(text: str) -> tuple[Platform, ...]:
@@ -174,17 +174,15 @@ def require_measured(
         )
 
 
-def _position(written: str, workflow: Workflow) -> int:
+def _position(text: str, workflow: Workflow) -> int:
     """Return the operator of that number, or the only one of that kind."""
-    if written.isascii() and written.isdigit():
-        return int(written)
+    if text.isascii() and text.isdigit():
+        return int(text)
     kinds = [each.kind.name.lower() for each in workflow.operators]
-    places = [place for place, kind in enumerate(kinds) if kind == written.lower()]
+    places = [place for place, kind in enumerate(kinds) if kind == text.lower()]
     if len(places) == 1:
         return places[0]
     if places:
         numbers = ", ".join(map(str, places))
-        raise InvalidInputError(f"several operators are {written} ({numbers}): pin one by number")
-    raise InvalidInputError(
-        f"no operator is {written!r}; there are {', '.join(dict.fromkeys(kinds))}"
-    )
+        raise InvalidInputError(f"several operators are {text} ({numbers}): pin one by number")
+    raise InvalidInputError(f"no operator is {text!r}; there are {', '.join(dict.fromkeys(kinds))}")

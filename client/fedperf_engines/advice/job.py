@@ -47,14 +47,14 @@ class Job:
         cluster: what it runs on now, or would by default.
         program: what can be run here; None where only the workflow is known.
         peak_bytes: the most memory that it took as it ran; 0 where that is not known.
-        known: the local execution of the job; None where there is none.
+        local_job: the local execution of the job; None where there is none.
     """
 
     today: Plan
     cluster: ClusterConfig
     program: Program | None = None
     peak_bytes: int = 0
-    known: KnownJob | None = None
+    local_job: KnownJob | None = None
 
     @property
     def workflow(self) -> Workflow:
@@ -62,16 +62,16 @@ class Job:
         return self.today.workflow
 
     def on(self, cluster: ClusterConfig) -> "Job":
-        """Return the job as it would run on another cluster; see `reconfiguration.moved`."""
+        """Return the job as it would run on another cluster; see `reconfigure`."""
         there = reconfigure(self.today, self.cluster, cluster).query.plan
         return replace(self, today=there, cluster=cluster)
 
-    def asked(self, question: PlanOnCluster) -> PlanOnCluster:
+    def query(self, question: PlanOnCluster) -> PlanOnCluster:
         """Attach what is known of this job to a query about one of its plans."""
-        if self.known is None:
+        if self.local_job is None:
             return question
         stays = question.plan.platforms == self.today.platforms
-        return question.about(self.known if stays else self.known.elsewhere())
+        return question.about(self.local_job if stays else self.local_job.elsewhere())
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
         """Return whether the plan keeps its partitions, as their number there is unknown."""

@@ -204,18 +204,18 @@ def measured_rows(measured: Sequence[MeasuredChoice], advice: Advice) -> list[li
 
 def outcome(measured: Sequence[MeasuredChoice], advice: Advice) -> str:
     """Return whether the advised plan was the fastest, and by how much."""
-    best, [chosen] = fastest(measured), [m for m in measured if m.plan is advice.advised]
+    best, [advised] = fastest(measured), [m for m in measured if m.plan is advice.advised]
     if best is None or best.seconds is None:
         return "no plan ended well"
-    if chosen.seconds is None:
-        return f"the advised plan did not end well: {chosen.reason}"
-    if best is not chosen:
-        times = chosen.seconds / best.seconds
+    if advised.seconds is None:
+        return f"the advised plan did not end well: {advised.reason}"
+    if best is not advised:
+        times = advised.seconds / best.seconds
         return (
             f"{platforms_text(best.plan.plan)} was the fastest, {duration_text(best.seconds)}; "
             f"the advised plan took {times:.2f} times as long"
         )
-    others = [each.seconds for each in measured if each is not chosen and each.seconds]
+    others = [each.seconds for each in measured if each is not advised and each.seconds]
     if not others:
         is_alone = len(measured) == 1
         return "the advised plan ran alone" if is_alone else "only the advised plan ended well"
@@ -242,8 +242,8 @@ def _search_name(choice: Choice) -> str:
 
 def legend(advice: Advice) -> str | None:
     """Explain the mark of extrapolation; None where it is not shown."""
-    shown = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
-    if not any(each.prediction.extrapolating for each in shown):
+    alternatives = (advice.choice, *advice.rivals, *(each.choice for each in advice.sizes))
+    if not any(each.prediction.extrapolating for each in alternatives):
         return None
     return f"{EXTRAPOLATING} extrapolating: unlike local executions, so the level is not guaranteed"
 
@@ -282,10 +282,10 @@ def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
 
 def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
     keeps, chance = advice.job.keeps_partitions_on(each.cluster), each.chance
-    kept = (
+    text = (
         ""
         if chance is None
-        else f"{'holds' if each.holds else 'at risk'}, {format_probability(chance)}"
+        else f"{'on time' if each.holds else 'at risk'}, {format_probability(chance)}"
     )
     is_one_node = all(size.cluster.nodes == 1 for size in advice.sizes)
     shown_of_plan = ("time", f"{each.choice.prediction.confidence_level:.0%} interval")
@@ -299,7 +299,7 @@ def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:
         ),
         Fact("fixed_partitions", keeps, "remarks", WITH_ITS_PARTITIONS if keeps else ""),
         Fact("core_seconds", each.core_seconds, "core s", _number(each.core_seconds)),
-        Fact("probability", chance, "deadline", kept),
+        Fact("probability", chance, "deadline", text),
         Fact("meets_deadline", each.holds),
     ]
 
@@ -334,7 +334,7 @@ def explain(advice: Advice, support: TrainingSupport, *, all_platforms: bool) ->
         all_platforms: whether every platform was wished for that is here; then those that
             are not are named.
     """
-    found = [
+    reasons = [
         *_unlike(advice.choice.plan, support),
         *_size(advice),
         *_groups(advice),
@@ -342,19 +342,19 @@ def explain(advice: Advice, support: TrainingSupport, *, all_platforms: bool) ->
         *_memory(advice),
         *_starts(advice),
     ]
-    here = {*installed_platforms(), *advice.wishes.platforms}
+    here = {*installed_platforms(), *advice.constraints.platforms}
     missing = [platform_label(each) for each in ENGINES if each not in here]
     if all_platforms and missing:
-        found.append(f"{', '.join(missing)} left out: not installed")
-    return found
+        reasons.append(f"{', '.join(missing)} left out: not installed")
+    return reasons
 
 
-def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
-    """Return the platforms of a plan for people; of a mixed one what differs from `chosen`."""
+def platforms_text(plan: Plan, reference: Plan | None = None) -> str:
+    """Return the platforms of a plan for people; of a mixed one what differs from `reference`."""
     used = sorted(set(plan.platforms))
     if len(used) == 1:
         return platform_label(used[0])
-    before = [None] * len(plan.platforms) if chosen is None else chosen.platforms
+    before = [None] * len(plan.platforms) if reference is None else reference.platforms
     differs = [place for place, each in enumerate(plan.platforms) if each is not before[place]]
     parts = [
         (
@@ -363,7 +363,7 @@ def platforms_text(plan: Plan, chosen: Plan | None = None) -> str:
         )
         for each in used
     ]
-    if chosen is None:
+    if reference is None:
         return ", ".join(f"{name} ({numbers})" for name, numbers in parts)
     return "but " + ", ".join(f"{numbers} on {name}" for name, numbers in parts if numbers)
 
@@ -393,10 +393,10 @@ def numbers_text(positions: Sequence[int]) -> str:
 def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
     """Yield platforms whose local executions were much smaller."""
     for platform in support.platforms_exceeded(plan):
-        asked = plan.workflow.source_rows
+        rows = plan.workflow.source_rows
         yield (
             f"careful: {platform_label(platform)} ran jobs of up to "
-            f"{support.most_rows(platform):,.0f} source rows here, this one has {asked:,.0f}; try "
+            f"{support.most_rows(platform):,.0f} source rows here, this one has {rows:,.0f}; try "
             "it before you rely on it"
         )
 
@@ -467,8 +467,8 @@ def _saved(advice: Advice, readers: set[int], source: Platform) -> float:
 
 def _memory(advice: Advice) -> Iterator[str]:
     """Yield each platform that a memory cap excludes."""
-    workflow, platforms = advice.job.workflow, advice.wishes.platforms
-    caps = advice.wishes.memory_caps(advice.best.cluster)
+    workflow, platforms = advice.job.workflow, advice.constraints.platforms
+    caps = advice.constraints.memory_caps(advice.best.cluster)
     needed = memory_needed(workflow, platforms)
     for column, platform in enumerate(platforms):
         cap = caps.get(platform, np.inf)
@@ -540,9 +540,9 @@ def draw_advice(path: Path, advice: Advice) -> None:
         by_plan += [(platforms_text(each.plan, advice.choice.plan), each) for each in advice.rivals]
         above = figure.add_subplot(grid[0, 1])
         _draw_bars(above, by_plan, f"plans, {size_label(advice.best.cluster)}", advice)
-        chosen = {advice.best.cluster: ", chosen"}
+        marks = {advice.best.cluster: ", chosen"}
         by_size = [
-            (size_label(each.cluster) + chosen.get(each.cluster, ""), each.choice)
+            (size_label(each.cluster) + marks.get(each.cluster, ""), each.choice)
             for each in advice.sizes
         ]
         below = figure.add_subplot(grid[1, 1])

@@ -162,7 +162,7 @@ def advise(
         return
     if prices is not None:
         raise typer.BadParameter("--prices is for Spark logs")
-    asked = _AdviceOptions(
+    options = _AdviceOptions(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
         seconds,
@@ -176,20 +176,20 @@ def advise(
     with ExitStack() as stack:
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
-        with open_predictor(home, store, json=json) as kept:
-            job, profiler = _job(stack, store, kept, source, execution=execution, data=data)
+        with open_predictor(home, store, json=json) as cache:
+            job, profiler = _job(stack, store, cache, source, execution=execution, data=data)
             if execute:
-                _require_runnable(job, asked)
-            shown = _search(job, asked, kept, _surrogate(home, store, json=json))
-            kept.save(write_private)
-        note_without_executions(kept)
+                _require_runnable(job, options)
+            timed = _search(job, options, cache, _surrogate(home, store, json=json))
+            cache.save(write_private)
+        note_without_executions(cache)
         if not json:
-            _show(shown)
+            _show(timed)
         if plot is not None:
-            _draw(plot, shown, json=json)
-        runs = _runs(shown, profiler, store, repeats, asked) if execute else None
-    _show_results(shown, runs, json=json)
-    if shown.advice.keeps_deadline is False:
+            _draw(plot, timed, json=json)
+        runs = _runs(timed, profiler, store, repeats, options) if execute else None
+    _show_results(timed, runs, json=json)
+    if timed.advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
 
 
@@ -215,7 +215,7 @@ class _TimedAdvice:
 def _job(
     stack: ExitStack,
     store: "ExecutionStore",
-    kept: "CachedPredictor",
+    cache: "CachedPredictor",
     source: Path | None,
     *,
     execution: str | None,
@@ -236,9 +236,9 @@ def _job(
     if source is None:
         own = store.find(str(execution))
         peak = 0 if own.measurement is None else own.measurement.peak_memory_bytes
-        return Job(own.plan, own.cluster, peak_bytes=peak, known=KnownJob.of(own)), None
-    written = read_workflow_file(source, otherwise="unassigned")
-    return Job(written.plan, written.cluster_or(kept.typical_cluster(written.plan))), None
+        return Job(own.plan, own.cluster, peak_bytes=peak, local_job=KnownJob.of(own)), None
+    parsed = read_workflow_file(source, otherwise="unassigned")
+    return Job(parsed.plan, parsed.cluster_or(cache.typical_cluster(parsed.plan))), None
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
@@ -254,37 +254,39 @@ def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job
     return Job(today, cluster_config(usable_cores()), program), profiler
 
 
-def _require_runnable(job: "Job", asked: _AdviceOptions) -> None:
+def _require_runnable(job: "Job", options: _AdviceOptions) -> None:
     """Refuse to execute what cannot be, before anything is searched."""
     from fedperf_engines.advice.job import NotRunnableError
 
     if job.program is None:
         raise NotRunnableError("--execute needs a program and --data; this is only a workflow")
-    if max(asked.nodes or [1]) > 1:
+    if max(options.nodes or [1]) > 1:
         raise NotRunnableError("--execute runs on this machine alone, leave out --nodes")
-    most, here = max(asked.cores or [1]), job.cluster.cores
+    most, here = max(options.cores or [1]), job.cluster.cores
     if most > here:
         raise NotRunnableError(
             f"--execute runs on this machine, which has {here} cores, not {most}"
         )
 
 
-def _constraints(job: "Job", kept: "CachedPredictor", asked: _AdviceOptions) -> "PlanConstraints":
+def _constraints(
+    job: "Job", cache: "CachedPredictor", options: _AdviceOptions
+) -> "PlanConstraints":
     from fedperf_engines.advice import constraints
 
-    pins = constraints.parse_pins(asked.pins, job.workflow)
-    named = None if asked.platforms is None else constraints.parse_platforms(asked.platforms)
+    pins = constraints.parse_pins(options.pins, job.workflow)
+    named = None if options.platforms is None else constraints.parse_platforms(options.platforms)
     elsewhere = job.program is None
-    known = {*job.today.platforms, *kept.predictor.pool.support.platforms}
-    named = named or constraints.platforms_without_rows(job.known, job.today, pins.values())
-    caps, others = constraints.parse_memory(asked.memory)
+    platforms = {*job.today.platforms, *cache.predictor.pool.support.platforms}
+    named = named or constraints.platforms_without_rows(job.local_job, job.today, pins.values())
+    caps, others = constraints.parse_memory(options.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
     return constraints.PlanConstraints(
-        constraints.candidate_platforms(named, pins.values(), known if elsewhere else ()),
+        constraints.candidate_platforms(named, pins.values(), platforms if elsewhere else ()),
         pins,
         caps,
         others,
-        frozenset(constraints.parse_platforms(asked.warm) if asked.warm else ()),
+        frozenset(constraints.parse_platforms(options.warm) if options.warm else ()),
     )
 
 
@@ -298,7 +300,7 @@ def _surrogate(home: "Home", store: "ExecutionStore", *, json: bool) -> "Additiv
 
 
 def _search(
-    job: "Job", asked: _AdviceOptions, kept: "CachedPredictor", surrogate: "AdditiveSurrogate"
+    job: "Job", options: _AdviceOptions, cache: "CachedPredictor", surrogate: "AdditiveSurrogate"
 ) -> _TimedAdvice:
     """Search for the advice. Predictors are weighed before the search is timed."""
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
@@ -306,94 +308,94 @@ def _search(
     from fedperf_engines.advice.presentation import explain
     from fedperf_shared.execution import PlanOnCluster
 
-    seen = () if job.program is not None else kept.clusters_of(job.today)
-    sizes = sizes_of(job.cluster, asked.cores, asked.nodes, seen)
-    constraints = _constraints(job, kept, asked)
-    kept.predictor.predict([job.asked(PlanOnCluster(job.on(each).today, each)) for each in sizes])
-    estimates = kept.predictor.predict_across_platforms
+    clusters = () if job.program is not None else cache.clusters_of(job.today)
+    sizes = sizes_of(job.cluster, options.cores, options.nodes, clusters)
+    constraints = _constraints(job, cache, options)
+    cache.predictor.predict([job.query(PlanOnCluster(job.on(each).today, each)) for each in sizes])
+    estimates = cache.predictor.predict_across_platforms
     begun = time.perf_counter()
-    found = advise_on(
-        job, sizes, constraints, estimates, surrogate, deadline_seconds=asked.deadline_seconds
+    advice = advise_on(
+        job, sizes, constraints, estimates, surrogate, deadline_seconds=options.deadline_seconds
     )
     seconds = time.perf_counter() - begun
-    support = kept.predictor.pool.support
-    reasons = explain(found, support, all_platforms=asked.platforms is None)
-    return _TimedAdvice(found, reasons, 1000 * seconds)
+    support = cache.predictor.pool.support
+    reasons = explain(advice, support, all_platforms=options.platforms is None)
+    return _TimedAdvice(advice, reasons, 1000 * seconds)
 
 
 def _runs(
-    shown: _TimedAdvice,
+    timed: _TimedAdvice,
     profiler: "Profiler | None",
     store: "ExecutionStore",
     repeats: int,
-    asked: _AdviceOptions,
+    options: _AdviceOptions,
 ) -> "list[MeasuredChoice]":
     """Run the choice and its alternatives, interleaved, and store the executions."""
     from fedperf_engines.advice.advice import measure_plans, runnable_alternatives
     from fedperf_engines.workloads.families import workload_name
 
-    found, program = shown.advice, shown.advice.job.program
+    advice, program = timed.advice, timed.advice.job.program
     if profiler is None or program is None:
         return []
-    cluster, workload = found.best.cluster, workload_name(program)
+    cluster, workload = advice.best.cluster, workload_name(program)
 
     def run(platforms: "tuple[Platform, ...]") -> "Trial":
         trial = profiler.trial(program, platforms, threads=cluster.cores)
-        ended = profiler.execution(found.job.workflow, trial, cluster, workload=workload)
+        ended = profiler.execution(advice.job.workflow, trial, cluster, workload=workload)
         store.add([ended])
         return trial
 
-    rivals = runnable_alternatives(found, all_of_them=asked.platforms is not None)
+    rivals = runnable_alternatives(advice, all_of_them=options.platforms is not None)
     with progress_bar("running plans interleaved") as advance:
-        return measure_plans(run, [found.choice, *rivals], repeats=repeats, on_progress=advance)
+        return measure_plans(run, [advice.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
-def _show(shown: _TimedAdvice) -> None:
+def _show(timed: _TimedAdvice) -> None:
     from rich.console import Console
 
     from fedperf_client.formatting.operator_tree import operator_tree
     from fedperf_engines.advice import presentation
 
-    found = shown.advice
-    typer.echo(presentation.headline(found))
-    typer.echo(presentation.evidence_sentence(found))
+    advice = timed.advice
+    typer.echo(presentation.headline(advice))
+    typer.echo(presentation.evidence_sentence(advice))
     says = presentation.deadline_sentence, presentation.no_difference, presentation.no_better_size
-    for sentence in (say(found) for say in says):
+    for sentence in (say(advice) for say in says):
         if sentence is not None:
             typer.echo(sentence)
-    tree, depth = operator_tree(found.choice.plan, presentation.TERMINAL_COLOURS)
+    tree, depth = operator_tree(advice.choice.plan, presentation.TERMINAL_COLOURS)
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
-    for reason in shown.reasons:
+    for reason in timed.reasons:
         typer.echo(f"- {reason}")
-    for rows in (presentation.plan_rows(found), presentation.size_rows(found)):
+    for rows in (presentation.plan_rows(advice), presentation.size_rows(advice)):
         show_table(without_empty(rows), json=False)
-    if legend := presentation.legend(found):
+    if legend := presentation.legend(advice):
         typer.echo(legend)
-    for cluster, why in found.too_small:
+    for cluster, why in advice.too_small:
         typer.echo(f"{presentation.size_label(cluster)} left out: {why}")
-    typer.echo(presentation.search_text(found, shown.milliseconds))
+    typer.echo(presentation.search_text(advice, timed.milliseconds))
 
 
 def _show_results(
-    shown: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None", *, json: bool
+    timed: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None", *, json: bool
 ) -> None:
     from fedperf_engines.advice import presentation
 
-    rows = [] if runs is None else presentation.measured_rows(runs, shown.advice)
+    rows = [] if runs is None else presentation.measured_rows(runs, timed.advice)
     if json:
-        facts = presentation.advice_facts(shown.advice, shown.reasons)
-        facts["search_milliseconds"] = shown.milliseconds
+        facts = presentation.advice_facts(timed.advice, timed.reasons)
+        facts["search_milliseconds"] = timed.milliseconds
         if runs is not None:
             facts["measured"] = [values_of(each) for each in rows]
         show(facts, json=True)
     elif runs is not None:
         show_table(without_empty(rows), json=False)
-        typer.echo(presentation.outcome(runs, shown.advice))
+        typer.echo(presentation.outcome(runs, timed.advice))
 
 
-def _draw(path: Path, shown: _TimedAdvice, *, json: bool) -> None:
+def _draw(path: Path, timed: _TimedAdvice, *, json: bool) -> None:
     from fedperf_engines.advice.presentation import draw_advice
 
-    draw_advice(path, shown.advice)
+    draw_advice(path, timed.advice)
     if not json:
         typer.echo(f"picture: {path}")

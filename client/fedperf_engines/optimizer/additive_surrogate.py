@@ -123,13 +123,13 @@ class AdditiveSurrogate:
         columns = np.array([int(platform) for platform in platforms])
         seconds = np.empty((len(features.order), len(platforms)))
         seconds[list(features.order)] = self._seconds("operator", operators)[:, columns]
-        moved = self._seconds("edge", edges).reshape(-1, PLATFORMS, PLATFORMS)
-        moved = moved[:, columns][:, :, columns] * (1 - np.eye(len(platforms)))
+        transfers = self._seconds("edge", edges).reshape(-1, PLATFORMS, PLATFORMS)
+        transfers = transfers[:, columns][:, :, columns] * (1 - np.eye(len(platforms)))
         return AdditiveCosts(
             workflow,
             tuple(platforms),
             seconds,
-            moved[_edge_rows(workflow, features)],
+            transfers[_edge_rows(workflow, features)],
             np.array([startup_seconds.get(platform, 0.0) for platform in platforms]),
         )
 

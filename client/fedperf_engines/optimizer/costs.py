@@ -120,8 +120,8 @@ class AdditiveCosts:
         operators, edges = plans.shape[1], np.array(self.workflow.edges, np.int64).reshape(-1, 2)
         seconds = self.operator_seconds[np.arange(operators), plans].sum(axis=1)
         ends = plans[:, edges]
-        moved = self.transfer_seconds[np.arange(len(edges)), ends[..., 0], ends[..., 1]]
-        return np.asarray(seconds + moved.sum(axis=1) + self.startups(plans))
+        transfers = self.transfer_seconds[np.arange(len(edges)), ends[..., 0], ends[..., 1]]
+        return np.asarray(seconds + transfers.sum(axis=1) + self.startups(plans))
 
     def startups(self, plans: Ints) -> Floats:
         """Return the start-up seconds of the platforms each plan uses, [plans]."""
@@ -271,7 +271,7 @@ def memory_needed(workflow: Workflow, platforms: Sequence[Platform]) -> Floats:
 
 
 def _input_bytes(workflow: Workflow, operator: Operator) -> float:
-    """As the features count it: of all parents, for a source of its own output."""
+    """Return the output bytes of all parents; for a source its own, as the features do."""
     if not operator.inputs:
         return operator.output_bytes
     return sum(workflow.operators[parent].output_bytes for parent in operator.inputs)

@@ -96,10 +96,10 @@ class _Parts(nn.Module):
         totals = [
             ran.expand(len(each.platforms), -1, -1).gather(2, each.platforms[..., None]).sum((1, 2))
             + (
-                moved.expand(len(each.pairs), -1, -1).gather(2, each.pairs[..., None])[..., 0]
+                moves.expand(len(each.pairs), -1, -1).gather(2, each.pairs[..., None])[..., 0]
                 * each.switches
             ).sum(1)
-            for each, ran, moved in zip(training_plans, of_operators, of_edges, strict=True)
+            for each, ran, moves in zip(training_plans, of_operators, of_edges, strict=True)
         ]
         return torch.cat(totals).log()
 
@@ -152,8 +152,8 @@ def distil(
     for epoch in range(epochs):
         order = rng.permutation(len(training_plans))
         for start in range(0, len(order), WORKFLOWS_AT_ONCE):
-            chosen = [training_plans[place] for place in order[start : start + WORKFLOWS_AT_ONCE]]
-            loss = huber_loss(parts(chosen), torch.cat([each.log_seconds for each in chosen]))
+            batch = [training_plans[place] for place in order[start : start + WORKFLOWS_AT_ONCE]]
+            loss = huber_loss(parts(batch), torch.cat([each.log_seconds for each in batch]))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -206,9 +206,9 @@ def _plans(
         plan: dict[int, int] = {}
         for position in topological_order(workflow):
             inputs = workflow.operators[position].inputs
-            kept = plan[inputs[int(rng.integers(len(inputs)))]] if inputs else -1
+            inherited = plan[inputs[int(rng.integers(len(inputs)))]] if inputs else -1
             choices = able[position]
-            stays = kept in choices and rng.random() < stay
-            plan[position] = kept if stays else int(choices[int(rng.integers(len(choices)))])
+            stays = inherited in choices and rng.random() < stay
+            plan[position] = inherited if stays else int(choices[int(rng.integers(len(choices)))])
         plans.add(tuple(plan[position] for position in range(len(able))))
     return sorted(plans)

@@ -119,13 +119,13 @@ def _frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]
     """Return the open operators after each step, in order of placement."""
     unread = [len(each) for each in workflow.children]
     opened: list[int] = []
-    found = []
+    frontiers = []
     for operator in order:
         for parent in workflow.operators[operator].inputs:
             unread[parent] -= 1
         opened = [each for each in (*opened, operator) if unread[each]]
-        found.append(tuple(opened))
-    return found
+        frontiers.append(tuple(opened))
+    return frontiers
 
 
 def _branch_by_branch(workflow: Workflow, levels: Sequence[int]) -> tuple[int, ...]:
@@ -212,9 +212,9 @@ class PartialPlans:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def take(self, chosen: Ints) -> "PartialPlans":
+    def take(self, rows: Ints) -> "PartialPlans":
         """Return the plans of these rows, in that order."""
-        return PartialPlans(self.seconds[chosen], self.columns[chosen], self.started[chosen])
+        return PartialPlans(self.seconds[rows], self.columns[rows], self.started[rows])
 
     def key(self, operators: Iterable[int], platforms: int, *, with_started: bool = False) -> Ints:
         """Return a number per plan, equal where all those operators have equal platforms, [plans].
@@ -245,12 +245,12 @@ def search(
     """Extend partial plans step by step, and let `keep` choose after each step."""
     startups = Startups.of(costs.startup_seconds)
     nothing = np.full((1, len(steps)), -1, np.int8)
-    kept, candidates = PartialPlans(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
+    partial, candidates = PartialPlans(np.zeros(1), nothing, np.zeros(1, np.int64)), 0
     for step in steps:
-        extended = _extended(costs, startups, step, kept)
+        extended = _extended(costs, startups, step, partial)
         candidates += len(extended)
-        kept = extended.take(keep(step, extended))
-    return kept, candidates
+        partial = extended.take(keep(step, extended))
+    return partial, candidates
 
 
 def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:
@@ -264,17 +264,17 @@ def best_per_key(key: Ints, seconds: Floats, count: int) -> Ints:
 
 
 def _extended(
-    costs: AdditiveCosts, startups: Startups, step: PlacementStep, kept: PartialPlans
+    costs: AdditiveCosts, startups: Startups, step: PlacementStep, partial: PartialPlans
 ) -> PartialPlans:
-    seconds = kept.seconds[:, None] + costs.operator_seconds[step.operator]
-    seconds += startups.seconds.T[kept.started]
+    seconds = partial.seconds[:, None] + costs.operator_seconds[step.operator]
+    seconds += startups.seconds.T[partial.started]
     for parent, transfer in step.transfers.items():
-        seconds += transfer[kept.columns[:, parent]]
+        seconds += transfer[partial.columns[:, parent]]
     rows, platforms = np.nonzero(np.isfinite(seconds))
-    columns = kept.columns[rows]
+    columns = partial.columns[rows]
     columns[:, step.operator] = platforms
     return PartialPlans(
-        seconds[rows, platforms], columns, startups.then[platforms, kept.started[rows]]
+        seconds[rows, platforms], columns, startups.then[platforms, partial.started[rows]]
     )
 
 
@@ -314,13 +314,13 @@ def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
         still = completions[step.operator][*opened, extended.started]
         return np.asarray(np.argsort(extended.seconds + still, kind="stable")[:count])
 
-    kept, looked_at = search(costs, steps, keep)
+    partial, looked_at = search(costs, steps, keep)
     candidates = _cells(costs, steps) + looked_at
-    return found(costs, kept, count, is_exact=True, candidates=candidates)
+    return best_complete(costs, partial, count, is_exact=True, candidates=candidates)
 
 
 def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> SearchResult:
-    """As `cheapest_plans`, always by a beam of `plans`; exact only where it dropped no state."""
+    """Run `cheapest_plans` by a beam of `plans`; it is exact only if it dropped no state."""
     _require_count(count)
     platforms, dropped = len(costs.platforms), False
 
@@ -333,8 +333,8 @@ def beam(costs: AdditiveCosts, count: int, *, plans: int = BEAM_PLANS) -> Search
         dropped |= len(others) > most
         return np.union1d(states[:most], others[:most])
 
-    kept, candidates = search(costs, narrow_steps(costs), keep)
-    return found(costs, kept, count, is_exact=not dropped, candidates=candidates)
+    partial, candidates = search(costs, narrow_steps(costs), keep)
+    return best_complete(costs, partial, count, is_exact=not dropped, candidates=candidates)
 
 
 def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
@@ -342,11 +342,11 @@ def narrow_steps(costs: AdditiveCosts) -> tuple[PlacementStep, ...]:
     return placement_steps(costs, narrow_order(costs.workflow, len(costs.platforms)))
 
 
-def found(
-    costs: AdditiveCosts, kept: PartialPlans, count: int, *, is_exact: bool, candidates: int
+def best_complete(
+    costs: AdditiveCosts, partial: PartialPlans, count: int, *, is_exact: bool, candidates: int
 ) -> SearchResult:
     """Return the best `count` complete plans, summed anew in the order of operators."""
-    plans = kept.columns.astype(np.int64)
+    plans = partial.columns.astype(np.int64)
     seconds = costs.totals(plans)
     order = np.lexsort((*plans.T[::-1], seconds))[:count]
     return SearchResult(plans[order], seconds[order], is_exact, candidates)
@@ -495,8 +495,8 @@ def choose(
     if costs.workflow != workflow:
         raise InvalidInputError("the additive costs are those of another workflow")
     within = costs.within(platforms, allowed)
-    found = search(within, count)
-    cheapest = (within.assignment(plan) for plan in found.plans)
+    result = search(within, count)
+    cheapest = (within.assignment(plan) for plan in result.plans)
     single = (
         (platforms[column],) * len(workflow.operators)
         for column in np.flatnonzero(within.allowed.all(axis=0)).tolist()
@@ -520,7 +520,7 @@ def choose(
         best.startup_seconds,
         tuple(alternatives),
         plans_scored=len(scored),
-        is_exact=found.is_exact,
+        is_exact=result.is_exact,
     )
 
 

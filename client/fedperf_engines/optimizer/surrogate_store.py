@@ -67,8 +67,8 @@ def load_or_distill_surrogate(
         return load_surrogate(path)
     except InvalidSurrogateError:  # none yet, or of an older version
         public = [(each.plan.workflow, each.cluster) for each in load_public_plans()]
-        known = _one_per_workload(own, OWN_WORKFLOWS)
-        workflows = [*public, *((each.plan.workflow, each.cluster) for each in known)]
+        executions = _one_per_workload(own, OWN_WORKFLOWS)
+        workflows = [*public, *((each.plan.workflow, each.cluster) for each in executions)]
         teacher = predictor(load_checkpoint(newest))
         surrogate = distill_surrogate(teacher, workflows, on_progress=on_progress)
         _keep_alone(surrogate, path)
@@ -93,10 +93,10 @@ def distill_surrogate(
 
 
 def _one_per_workload(executions: Iterable[Execution], most: int) -> Iterator[Execution]:
-    seen: set[str] = set()
+    workloads: set[str] = set()
     for each in executions:
-        if len(seen) < most and each.workload not in seen:
-            seen.add(each.workload)
+        if len(workloads) < most and each.workload not in workloads:
+            workloads.add(each.workload)
             yield each
 
 

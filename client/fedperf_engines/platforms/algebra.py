@@ -23,18 +23,18 @@ def starting_centers(operation: KMeans, low: Vector, high: Vector) -> Vector:
 
 
 def moved_centers(centers: Vector, sums: Vector, counts: Vector) -> Vector:
-    """Means of the clusters; a center without rows stays. `sums` is (clusters, columns)."""
+    """Return means of the clusters; a center without rows stays. `sums` is (clusters, columns)."""
     filled = counts > 0
-    moved = centers.copy()
-    moved[filled] = sums[filled] / counts[filled, None]
-    return moved
+    new_centers = centers.copy()
+    new_centers[filled] = sums[filled] / counts[filled, None]
+    return new_centers
 
 
-def centers_moved_by(centers: Vector, found: Iterable[tuple[Any, ...]]) -> Vector:
-    """As `moved_centers`, from rows of a query: cluster, count, then one sum per column."""
+def centers_moved_by(centers: Vector, rows: Iterable[tuple[Any, ...]]) -> Vector:
+    """Return `moved_centers` from a query's rows: cluster, count, then one sum per column."""
     counts = np.zeros(len(centers))
     totals = np.zeros_like(centers)
-    for cluster, count, *total in found:
+    for cluster, count, *total in rows:
         counts[cluster] = count
         totals[cluster] = total
     return moved_centers(centers, totals, counts)

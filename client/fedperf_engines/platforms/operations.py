@@ -364,7 +364,7 @@ class Distinct(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Sort(Operation):
-    """Order all rows; the order among ties is left open."""
+    """Order all rows; the order among ties is undefined."""
 
     kind: ClassVar[OperatorKind] = OperatorKind.SORT
 
@@ -656,9 +656,9 @@ def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema
                 operands = (step.operand for step in each.steps)
                 named = (operand for operand in operands if isinstance(operand, str))
                 require_numeric(first, (each.column, *named))
-            kept = tuple(find_column(first, name) for name in keep)
+            key_columns = tuple(find_column(first, name) for name in keep)
             return unique_names(
-                kept + tuple(Column(each.name, ColumnType.FLOAT) for each in computed)
+                key_columns + tuple(Column(each.name, ColumnType.FLOAT) for each in computed)
             )
         case Filter(column=name, literal=literal):
             column = find_column(first, name)

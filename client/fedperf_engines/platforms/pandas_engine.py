@@ -148,8 +148,8 @@ class PandasEngine(Engine[pd.DataFrame]):
         points = np.stack(_floats(rows, (*operation.features, operation.target)))
         means = points.mean(axis=1)
         centered = points - means[:, None]
-        found = ridge(centered @ centered.T, means, operation.penalty)
-        return pd.DataFrame([found], columns=names)
+        betas = ridge(centered @ centered.T, means, operation.penalty)
+        return pd.DataFrame([betas], columns=names)
 
     def _linear_predict(
         self, operation: ops.LinearPredict, rows: pd.DataFrame, model: pd.DataFrame

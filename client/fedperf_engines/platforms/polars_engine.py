@@ -140,10 +140,10 @@ class PolarsEngine(Engine[pl.LazyFrame]):
                 .agg(pl.len().alias("rows__"), pl.col(columns).sum())
                 .collect()
             )
-            found = sums.get_column("cluster__").to_numpy()
+            clusters = sums.get_column("cluster__").to_numpy()
             counts, totals = np.zeros(len(centers)), np.zeros_like(centers)
-            counts[found] = sums.get_column("rows__").to_numpy()
-            totals[found] = sums.select(columns).to_numpy()
+            counts[clusters] = sums.get_column("rows__").to_numpy()
+            totals[clusters] = sums.select(columns).to_numpy()
             centers = moved_centers(centers, totals, counts)
         model = {"cluster": np.arange(len(centers))} | dict(zip(columns, centers.T, strict=True))
         return pl.LazyFrame(model, schema=schema)
@@ -174,15 +174,15 @@ class PolarsEngine(Engine[pl.LazyFrame]):
             for column, right in enumerate(centered)
         )
         matrix = products.to_numpy().reshape(len(columns), len(columns))
-        found = ridge(matrix, means, operation.penalty)
-        return pl.LazyFrame({name: [value] for name, value in zip(names, found, strict=True)})
+        betas = ridge(matrix, means, operation.penalty)
+        return pl.LazyFrame({name: [value] for name, value in zip(names, betas, strict=True)})
 
     def _linear_predict(
         self, operation: ops.LinearPredict, rows: pl.LazyFrame, model: pl.LazyFrame
     ) -> pl.LazyFrame:
         names = ops.model_columns(operation.features)
-        found = model.select(names).collect()
-        *coefficients, intercept = found.row(0) if len(found) else [0.0] * len(names)
+        weights = model.select(names).collect()
+        *coefficients, intercept = weights.row(0) if len(weights) else [0.0] * len(names)
         terms = [
             pl.col(name) * coefficient
             for name, coefficient in zip(operation.features, coefficients, strict=True)
@@ -245,9 +245,9 @@ def _nearest(
     ]
     smallest = pl.min_horizontal(distances).alias("smallest__")
     for number in reversed(range(len(centers))):
-        chosen = pl.lit(number, dtype=pl.Int64)
+        label = pl.lit(number, dtype=pl.Int64)
         is_nearest = pl.col(distances[number]) == pl.col("smallest__")
-        nearest = pl.when(is_nearest).then(chosen).otherwise(nearest)
+        nearest = pl.when(is_nearest).then(label).otherwise(nearest)
     measured = rows.with_columns(terms).with_columns(smallest)
     return measured.with_columns(nearest.alias(name)).drop(*distances, "smallest__")
 

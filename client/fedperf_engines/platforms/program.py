@@ -127,13 +127,13 @@ def from_json(text: bytes) -> Program:
             content = json.loads(text)
         except ValueError as no_json:
             raise ops.InvalidProgramError(f"not a program: not JSON: {no_json}") from error
-        found = problems_of(error, Program, content, {"steps": _written_title})
-        raise ops.InvalidProgramError(f"not a program: {'; '.join(found)}") from error
+        problems = problems_of(error, Program, content, {"steps": _written_title})
+        raise ops.InvalidProgramError(f"not a program: {'; '.join(problems)}") from error
 
 
-def _written_title(number: int, written: object) -> str:
+def _written_title(number: int, step: object) -> str:
     """Return the title of a step that may be malformed, for messages."""
-    operation = written.get("operation") if isinstance(written, Mapping) else None
+    operation = step.get("operation") if isinstance(step, Mapping) else None
     kind = operation.get("type") if isinstance(operation, Mapping) else None
     return f"step {number}" if kind is None else f"step {number} ({kind})"
 

@@ -100,9 +100,9 @@ class SklearnEngine(Engine[pa.Table]):
         """Multiply the sparse co-occurrence matrix of words with their index vectors."""
         split = pc.split_pattern(texts.column(operation.column).combine_chunks(), " ")
         text, words = pc.list_parent_indices(split), pc.list_flatten(split)
-        kept = pc.not_equal(words, "")
-        encoded = words.filter(kept).dictionary_encode()
-        vocabulary, text = encoded.dictionary, text.filter(kept).to_numpy()
+        is_word = pc.not_equal(words, "")
+        encoded = words.filter(is_word).dictionary_encode()
+        vocabulary, text = encoded.dictionary, text.filter(is_word).to_numpy()
         order = pc.array_sort_indices(vocabulary).to_numpy()
         ranks = np.argsort(order)[encoded.indices.to_numpy()]
         count = len(vocabulary)

@@ -48,11 +48,11 @@ class SparkEngine(SqlEngine[DataFrame]):
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return the frame with its rows in the JVM's memory, on disk where they do not fit."""
-        kept = frame.persist()
-        self._persisted.append(kept)
+        persisted = frame.persist()
+        self._persisted.append(persisted)
         with self._spark.memory_errors():
-            kept.count()
-        return kept
+            persisted.count()
+        return persisted
 
     def collect(self, frame: DataFrame) -> pa.Table:
         """Run the query."""

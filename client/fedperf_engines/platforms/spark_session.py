@@ -50,8 +50,8 @@ _ENVIRONMENT = {
 class SparkNotStartedError(FedperfError):
     """Spark's JVM did not start; the message ends with its last output."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"Spark did not start: {said or 'no output'}")
+    def __init__(self, output: str) -> None:
+        super().__init__(f"Spark did not start: {output or 'no output'}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,12 @@ def _settings(resources: SessionResources, directory: Path) -> dict[str, str]:
 
 def _gateway(settings: SparkConf) -> Any:  # noqa: ANN401 - Py4J has no types
     # The JVM writes to an unnamed file, which is read only if the start fails.
-    with tempfile.TemporaryFile() as said, _environment_of_the_start():
+    with tempfile.TemporaryFile() as output, _environment_of_the_start():
         try:
-            return cast("Any", launch_gateway)(settings, {"stdout": said, "stderr": said})
+            return cast("Any", launch_gateway)(settings, {"stdout": output, "stderr": output})
         except Exception as error:
-            said.seek(0)
-            lines = said.read().decode(errors="replace").split("\n")
+            output.seek(0)
+            lines = output.read().decode(errors="replace").split("\n")
             reason = " ".join(line.strip() for line in lines).strip()
             raise SparkNotStartedError(reason[-_LONGEST_REASON:]) from error
 

@@ -92,14 +92,14 @@ class SqlEngine(Engine[Frame]):
         sums = [f"sum({self._name(column)})" for column in columns]
         for _ in range(operation.iterations):
             nearest = self._nearest(points, columns, centers, name="cluster__")
-            found = self.fetch(self._grouped(nearest, "cluster__", ["count(*)", *sums]))
-            centers = centers_moved_by(centers, found)
+            sums_by_cluster = self.fetch(self._grouped(nearest, "cluster__", ["count(*)", *sums]))
+            centers = centers_moved_by(centers, sums_by_cluster)
         return self._model(names, [(n, *center) for n, center in enumerate(centers.tolist())])
 
     def _k_means_assign(self, operation: ops.KMeansAssign, rows: Frame, model: Frame) -> Frame:
         names = ("cluster", *operation.columns)
-        found = sorted(self.fetch(self._select(model, [*map(self._name, names)], names)))
-        centers = np.array(found, dtype=np.float64).reshape(len(found), len(names))[:, 1:]
+        table = sorted(self.fetch(self._select(model, [*map(self._name, names)], names)))
+        centers = np.array(table, dtype=np.float64).reshape(len(table), len(names))[:, 1:]
         return self._nearest(rows, operation.columns, centers, name=operation.name)
 
     def _linear_regression(self, operation: ops.LinearRegression, rows: Frame) -> Frame:
@@ -122,8 +122,8 @@ class SqlEngine(Engine[Frame]):
 
     def _linear_predict(self, operation: ops.LinearPredict, rows: Frame, model: Frame) -> Frame:
         names = ops.model_columns(operation.features)
-        found = self.fetch(self._select(model, [*map(self._name, names)], names))
-        *coefficients, intercept = found[0] if found else [0.0] * len(names)
+        weights = self.fetch(self._select(model, [*map(self._name, names)], names))
+        *coefficients, intercept = weights[0] if weights else [0.0] * len(names)
         terms = [
             f"{self._literal(coefficient)} * {self._name(name)}"
             for coefficient, name in zip(coefficients, operation.features, strict=True)

@@ -132,11 +132,11 @@ def source_statistics(program: Program, data_directory: Path) -> SourceStatistic
         names = ops.column_names(step.operation.columns)
         key = next((name for name in names if name in keys), names[0])
         path = dataset_path(data_directory, step.operation.dataset)
-        found = _measure_source(path, key, names)
+        part = _measure_source(path, key, names)
         columns += len(names)
-        rows, distinct, nulls = rows + found[0], distinct + found[1], nulls + found[3]
-        values += found[0] * len(names)
-        top_key_share = max(top_key_share, found[2] / max(found[0], 1))
+        rows, distinct, nulls = rows + part[0], distinct + part[1], nulls + part[3]
+        values += part[0] * len(names)
+        top_key_share = max(top_key_share, part[2] / max(part[0], 1))
     return SourceStatistics(columns, top_key_share, distinct / max(rows, 1), nulls / max(values, 1))
 
 

@@ -266,18 +266,18 @@ class WorkerPool(Closing):
         return worker.ask(message, limits)
 
     def _worker(self, key: WorkerKey) -> "_Worker":
-        found = self._workers.get(key)
-        if found is not None and not found.is_clean(self._max_trials):
+        worker = self._workers.get(key)
+        if worker is not None and not worker.is_clean(self._max_trials):
             self._discard(key)
-            found = None
-        if found is None:
+            worker = None
+        if worker is None:
             while len(self._workers) >= self._max_workers:
                 self._discard(next(iter(self._workers)))
-            found = self._start(key)
-            self._workers[key] = found
+            worker = self._start(key)
+            self._workers[key] = worker
             self._host.restart()
         self._workers.move_to_end(key)
-        return found
+        return worker
 
     def _start(self, key: WorkerKey) -> "_Worker":
         return _Worker(self._command, key, self._cores[-key.threads :])
@@ -356,14 +356,14 @@ class _Worker(Closing):
             reply = {"status": lost.status, "reason": lost.reason}
         except (LookupError, TypeError, ValueError) as garbled:
             reply = {"status": "failed", "reason": f"its answer is garbled: {garbled}"}
-        seen = {
+        measured = {
             "seconds": time.monotonic() - start,
             "used": {"cpu_seconds": tree.cpu_seconds() - cpu_before},
         }
         if reply["status"] != "ok":
             self.close()
         peak = max(reply.get("peak_bytes", 0), tree.peak_bytes)
-        return seen | reply | {"peak_bytes": peak}
+        return measured | reply | {"peak_bytes": peak}
 
     def close(self) -> None:
         """End the child and everything that it started."""
@@ -455,14 +455,14 @@ class Profiler:
             UncountableProgramError: the rows of the program could not be counted.
         """
         text = to_json(program)
-        found = self._workflows.get(text)
-        if found is None:
+        workflow = self._workflows.get(text)
+        if workflow is None:
             request = TrialRequest(text, (Platform.UNASSIGNED,), self._data_directory, 1)
-            found = _to_workflow(program, self._pool.count(request, self._counting_limits))
-            self._workflows[text] = found
+            workflow = _to_workflow(program, self._pool.count(request, self._counting_limits))
+            self._workflows[text] = workflow
             if len(self._workflows) > _KEPT_WORKFLOWS:
                 self._workflows.popitem(last=False)
-        return found
+        return workflow
 
     def execution(
         self, workflow: Workflow, trial: Trial, cluster: ClusterConfig, *, workload: str

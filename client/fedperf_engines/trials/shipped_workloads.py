@@ -50,17 +50,17 @@ def profile_shipped(
     Raises:
         InvalidInputError: a family does not exist, or `max_rows` is below the smallest data set.
     """
-    drawn = list(draw(count, families=families, max_rows=max_rows, seed=seed))
-    drawn.sort(
+    runs = list(draw(count, families=families, max_rows=max_rows, seed=seed))
+    runs.sort(
         key=lambda run: tuple(sorted(set(run[1])))
     )  # children start rarely when runs of the same engines follow
-    prepare(sorted({name for program, _ in drawn for name in program.datasets}), data_directory)
+    prepare(sorted({name for program, _ in runs for name in program.datasets}), data_directory)
     cluster = cluster_config(threads)
     limits = TrialLimits(TIMEOUT_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE))
     statuses: Counter[str] = Counter()
     with WorkerPool(max_workers=_CHILDREN) as pool:
         pool.warm(
-            [WorkerKey(frozenset(), 1), *(WorkerKey(frozenset(run[1]), threads) for run in drawn)]
+            [WorkerKey(frozenset(), 1), *(WorkerKey(frozenset(run[1]), threads) for run in runs)]
         )
         profiler = Profiler(
             pool,
@@ -69,7 +69,7 @@ def profile_shipped(
             clock=clock,
             new_id=lambda: uuid.uuid4().hex,
         )
-        for program, platforms in drawn:
+        for program, platforms in runs:
             try:
                 execution = profiler.profile(
                     program, platforms, cluster, workload=workload_name(program)
@@ -87,13 +87,13 @@ def draw(
     count: int, *, families: Sequence[str], max_rows: int, seed: int
 ) -> Iterator[tuple[Program, tuple[Platform, ...]]]:
     """Yield programs with platforms, a function of the arguments; errors as `profile_shipped`."""
-    chosen = [_family(name) for name in families] or list(Family)
+    candidates = [_family(name) for name in families] or list(Family)
     scales = [scale for scale in SCALES if scale <= max_rows]
     if not scales:
         raise InvalidInputError(f"max rows must be at least {SCALES[0]}, got {max_rows}")
     rng = np.random.default_rng([seed, 7])
     for _ in range(count):
-        family = chosen[int(rng.integers(len(chosen)))]
+        family = candidates[int(rng.integers(len(candidates)))]
         program = draw_program(family, rng=rng, rows=scales[int(rng.integers(len(scales)))])
         yield program, draw_platforms(program, rng=rng)
 

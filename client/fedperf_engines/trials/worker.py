@@ -240,7 +240,7 @@ def _measure(work: Callable[[], EngineTimes]) -> Json:
 
 
 def _used_besides() -> dict[str, float]:
-    """As `used_besides`, with the children that live."""
+    """Add the children that live to `used_besides`."""
     used = {"read_bytes": 0, "written_bytes": 0} | used_besides()
     del used["context_switches"]
     for child in psutil.Process().children(recursive=True):

@@ -68,8 +68,8 @@ class GeneratedTable:
 def read(table: str, scale: int, *columns: str) -> ReadParquet:
     """Return the step that reads columns of a table (all of them by default) at a scale."""
     schema = _table(f"{table}_{scale}")[0].schema
-    chosen = tuple(each for each in schema if not columns or each.name in columns)
-    return ReadParquet(f"{table}_{scale}", chosen)
+    read_columns = tuple(each for each in schema if not columns or each.name in columns)
+    return ReadParquet(f"{table}_{scale}", read_columns)
 
 
 def prepare(datasets: Iterable[str], data_directory: Path) -> tuple[Path, ...]:

@@ -156,8 +156,8 @@ def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
         first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
         words = draft.add(where("word", ">=", first), words)
     if chance(rng, 0.5):
-        seen = draft.add(ops.Tokenize("line", "seen_word"), text)
-        counted = draft.add(ops.Aggregate(("seen_word",), (count("times_seen"),)), seen)
+        tokens = draft.add(ops.Tokenize("line", "seen_word"), text)
+        counted = draft.add(ops.Aggregate(("seen_word",), (count("times_seen"),)), tokens)
         words = draft.add(ops.Join("word", "seen_word"), words, counted)
         least = where("times_seen", ">=", between(rng, 1, 6))
         words = draft.add(least, words)
@@ -174,8 +174,8 @@ def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     edges = draft.add(read(pick(rng, ("web", "social")), rows))
     if chance(rng, 0.3):
-        kept = where("source", "<", int(2**32 * rng.uniform(0.3, 1)))
-        edges = draft.add(kept, edges)
+        condition = where("source", "<", int(2**32 * rng.uniform(0.3, 1)))
+        edges = draft.add(condition, edges)
     graph = edges
     if chance(rng, 0.3):
         graph = draft.add(ops.Distinct(("source", "target")), edges)
@@ -195,8 +195,8 @@ def draw_credit(rng: np.random.Generator, rows: int) -> Program:
     draft = Draft()
     applicants = draft.add(read("applications", rows))
     if chance(rng, 0.5):
-        asked = where("amount", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.8))
-        applicants = draft.add(asked, applicants)
+        condition = where("amount", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.8))
+        applicants = draft.add(condition, applicants)
     records = draft.add(read("records", rows, "application_of", "balance", "days_late"))
     if chance(rng, 0.5):
         late = where("days_late", ">=", between(rng, 0, 60))
@@ -250,7 +250,7 @@ def draw_tpch(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
-    """As query 1: one pass over lines, few groups."""
+    """Build query 1: one pass over lines, few groups."""
     draft = Draft()
     lines = draft.add(
         read("lines", rows, "quantity", "price", "discount", "ship_day", "return_flag")
@@ -263,14 +263,14 @@ def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
-    """As query 3: three tables, selective, best orders."""
+    """Build query 3: three tables, selective, best orders."""
     draft = Draft()
     day = _day(rng)
     customers = draft.add(read("customers", rows, "customer", "segment"))
-    chosen = draft.add(where("segment", "=", f"segment_{between(rng, 0, 4):02d}"), customers)
+    segment = draft.add(where("segment", "=", f"segment_{between(rng, 0, 4):02d}"), customers)
     orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
     early = draft.add(where("order_day", "<", day), orders)
-    bought = draft.add(ops.Join("order_customer", "customer"), early, chosen)
+    bought = draft.add(ops.Join("order_customer", "customer"), early, segment)
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "ship_day"))
     late = draft.add(where("ship_day", ">", day), lines)
     joined = draft.add(ops.Join("line_order", "order_id"), late, bought)
@@ -282,7 +282,7 @@ def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
-    """As query 5: three tables, a range of days, revenue per nation."""
+    """Build query 5: three tables, a range of days, revenue per nation."""
     draft = Draft()
     first = between(rng, 0, DAYS // 2)
     last = first + between(rng, 100, DAYS // 2)
@@ -299,7 +299,7 @@ def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _returned_items(rng: np.random.Generator, rows: int) -> Program:
-    """As query 10: customers by lost revenue; many groups."""
+    """Build query 10: customers by lost revenue; many groups."""
     draft = Draft()
     lines = draft.add(read("lines", rows, "line_order", "price", "discount", "return_flag"))
     flag = f"flag_{between(rng, 0, 2):02d}"
@@ -315,7 +315,7 @@ def _returned_items(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
-    """As queries 14 and 19: lines with parts of some size, by brand or altogether."""
+    """Build queries 14 and 19: lines with parts of some size, by brand or altogether."""
     draft = Draft()
     parts = draft.add(read("parts", rows))
     small = draft.add(where("size", "<=", between(rng, 3, 50)), parts)
@@ -330,7 +330,7 @@ def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
 
 
 def _large_orders(rng: np.random.Generator, rows: int) -> Program:
-    """As query 18: group all lines by order first, then join the large ones."""
+    """Build query 18: group all lines by order first, then join the large ones."""
     draft = Draft()
     lines = draft.add(read("lines", rows, "line_order", "quantity", "price"))
     figures = (total("quantity", "pieces"), total("price", "gross"))
@@ -473,21 +473,21 @@ def _project(stream: _Stream) -> None:
 
 def _aggregate(stream: _Stream) -> None:
     rng, keys = stream.rng, stream.among(_GROUPING)
-    chosen = [pick(rng, keys)]
+    group_keys = [pick(rng, keys)]
     if len(keys) > 1 and chance(rng, 0.35):
-        chosen.append(pick(rng, [key for key in keys if key not in chosen]))
-    numbers = stream.numbers(*chosen)
+        group_keys.append(pick(rng, [key for key in keys if key not in group_keys]))
+    numbers = stream.numbers(*group_keys)
     figures = [count(f"count_{len(stream)}")]
     for number, make in enumerate((total, mean, highest)):
         if numbers and chance(rng, 0.5):
             figures.append(make(pick(rng, numbers), f"figure_{len(stream)}_{number}"))
-    stream.then(ops.Aggregate(tuple(chosen), tuple(figures)))
+    stream.then(ops.Aggregate(tuple(group_keys), tuple(figures)))
 
 
 def _distinct(stream: _Stream) -> None:
     keys = stream.among(_GROUPING)
-    chosen = tuple(key for key in keys if chance(stream.rng, 0.6)) or (pick(stream.rng, keys),)
-    stream.then(ops.Distinct(chosen))
+    subset = tuple(key for key in keys if chance(stream.rng, 0.6)) or (pick(stream.rng, keys),)
+    stream.then(ops.Distinct(subset))
 
 
 def _window(stream: _Stream) -> None:
@@ -633,21 +633,21 @@ def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platf
     single = single_platforms(program)
     if single and rng.random() < ONE_PLATFORM_SHARE:
         return (single[int(rng.integers(len(single)))],) * len(program.steps)
-    chosen: list[Platform] = []
+    platforms: list[Platform] = []
     favourite = _any_of(supporting(program.steps[0].operation), rng)
     for step in program.steps:
         able = supporting(step.operation)
         trains = step.operation.kind in {OperatorKind.GRAPH_ITERATE, OperatorKind.ML_TRAIN}
-        wanted = favourite
+        platform = favourite
         if step.inputs:  # a prediction stays with its model, other steps with their rows
             closest = -1 if step.operation.kind is OperatorKind.ML_PREDICT else 0
-            wanted = chosen[step.inputs[closest]]
+            platform = platforms[step.inputs[closest]]
         if rng.random() < (TRAINING_SWITCH_CHANCE if trains else SWITCH_CHANCE):
-            wanted = _any_of(able, rng)
-        elif wanted not in able:
-            wanted = favourite
-        chosen.append(wanted)
-    return tuple(chosen)
+            platform = _any_of(able, rng)
+        elif platform not in able:
+            platform = favourite
+        platforms.append(platform)
+    return tuple(platforms)
 
 
 def _family_name(program: Program) -> str:

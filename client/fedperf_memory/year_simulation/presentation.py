@@ -23,6 +23,8 @@ from fedperf_memory.year_simulation.year import (
 from fedperf_shared.errors import StorageError
 from fedperf_shared.runtime.quantities import counted, day, minute, table_minute
 
+_GAIN_KEYS = {"training": "known", "test": "asked"}
+
 _WAYS = {ALONE: "local executions alone", WITH_START: "with the pretrained model"}
 
 _PAGE = """{% extends "page" %}
@@ -95,7 +97,7 @@ class YearView:
             ],
             "gain": None
             if gain is None
-            else asdict(gain)
+            else {_GAIN_KEYS.get(name, name): value for name, value in asdict(gain).items()}
             | {
                 "changes": {
                     way: asdict(each) | {"verdict": each.verdict}
@@ -173,8 +175,8 @@ class YearView:
             )
         return (
             f"gain by {day(self.ahead.calendar.period.end)} on {gain.workloads} of your workloads "
-            f"that were held out ({counted(gain.asked, 'execution')}), with "
-            f"{counted(gain.known, 'execution')} of your other workloads:"
+            f"that were held out ({counted(gain.test, 'execution')}), with "
+            f"{counted(gain.training, 'execution')} of your other workloads:"
         )
 
 

@@ -80,18 +80,18 @@ class LocalHistory:
 
     Attributes:
         stored: workloads in the home.
-        known: executions that the organization has when it joins.
-        asked: executions of other workloads that answers are judged by.
+        training: executions that the organization has when it joins.
+        test: executions of other workloads that predictions are evaluated on.
     """
 
     stored: int
-    known: tuple[Execution, ...]
-    asked: tuple[Execution, ...]
+    training: tuple[Execution, ...]
+    test: tuple[Execution, ...]
 
     @property
     def names(self) -> frozenset[str]:
         """Return the names of all workloads."""
-        return frozenset(each.workload for each in (*self.known, *self.asked))
+        return frozenset(each.workload for each in (*self.training, *self.test))
 
 
 def read_history(home: Home, *, seed: int) -> LocalHistory:
@@ -105,22 +105,22 @@ def read_history(home: Home, *, seed: int) -> LocalHistory:
     with ExecutionStore.open_unchanged(home.store) as store:
         names = store.workloads()
         order = np.random.default_rng([seed, 1]).permutation(len(names))[:MOST_WORKLOADS]
-        drawn = [
+        runs = [
             deque(store.executions(workload=names[place]), MOST_EXECUTIONS)
             for place in order.tolist()
         ]
-    ended_well = [any(each.is_ok for each in every) for every in drawn]
+    ended_well = [any(each.is_ok for each in every) for every in runs]
     count = min(MOST_ASKED, int(ASKED_SHARE * sum(ended_well)))
-    asked = np.flatnonzero(ended_well)[:count].tolist()
-    known = [each for place, each in enumerate(drawn) if place not in asked]
-    return LocalHistory(len(names), _flat(known), _flat([drawn[place] for place in asked]))
+    test = np.flatnonzero(ended_well)[:count].tolist()
+    training = [each for place, each in enumerate(runs) if place not in test]
+    return LocalHistory(len(names), _flat(training), _flat([runs[place] for place in test]))
 
 
 def _flat(workloads: Sequence[Sequence[Execution]]) -> tuple[Execution, ...]:
     return tuple(each for executions in workloads for each in executions)
 
 
-ALONE, WITH_START, JOINED = "alone", "with the start that ships", "joined"
+ALONE, WITH_START, JOINED = "alone", "with the pretrained model", "joined"
 
 _WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
 
@@ -169,16 +169,16 @@ class LocalGain:
     """Errors of each way to predict, and their change by joining.
 
     Attributes:
-        known: executions that were learned from.
-        asked: executions that were asked about.
+        training: executions that were learned from.
+        test: executions that were predicted.
         workloads: that these are of.
         errors: median q-error by way to predict.
         means: geometric mean of the q-errors by way to predict.
         changes: of that mean, of `JOINED` against each other way.
     """
 
-    known: int
-    asked: int
+    training: int
+    test: int
     workloads: int
     errors: Mapping[str, float]
     means: Mapping[str, float]
@@ -186,7 +186,7 @@ class LocalGain:
 
     @classmethod
     def of(
-        cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, known: int
+        cls, errors: Mapping[str, NDArray[np.float64]], workloads: Sequence[str], *, training: int
     ) -> Self:
         """Return the gain from absolute log errors by method, [held-out executions].
 
@@ -196,8 +196,8 @@ class LocalGain:
         answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
         joined = answered[JOINED]
         return cls(
-            known=known,
-            asked=len(joined),
+            training=training,
+            test=len(joined),
             workloads=len(set(workloads)),
             errors={way: math.exp(float(np.median(each))) for way, each in answered.items()},
             means={way: math.exp(float(np.mean(each))) for way, each in answered.items()},
@@ -211,12 +211,12 @@ class LocalGain:
 
 def measure_gain(jobs: LocalHistory, models: FetchedModels) -> LocalGain | None:
     """Measure the gain of `models`; None where no local execution is held out."""
-    known, asked = History.from_executions(jobs.known), History.from_executions(jobs.asked)
-    if not len(asked):
+    training, test = History.from_executions(jobs.training), History.from_executions(jobs.test)
+    if not len(test):
         return None
-    found = errors_by_way(known, asked, models.starts(), models)
-    errors = {way: found[name] for way, name in _WAYS.items()}
-    return LocalGain.of(errors, asked.workloads, known=len(known))
+    errors_by_name = errors_by_way(training, test, models.starts(), models)
+    errors = {way: errors_by_name[name] for way, name in _WAYS.items()}
+    return LocalGain.of(errors, test.workloads, training=len(training))
 
 
 def _percent(log_change: float) -> float:
@@ -276,15 +276,15 @@ def draw_peers(
         others: names of workloads that none of them has.
         seed: of the draw.
     """
-    found: dict[str, list[Execution]] = {}
+    by_workload: dict[str, list[Execution]] = {}
     for each in measured:
         if each.workload not in others:
-            found.setdefault(each.workload, []).append(each)
-    names = sorted(found)
+            by_workload.setdefault(each.workload, []).append(each)
+    names = sorted(by_workload)
     count = min(workloads, len(names) // max(members, 1))
     order = np.random.default_rng([seed, 2]).permutation(len(names)).tolist()
     return tuple(
-        tuple(each for place in order[first : first + count] for each in found[names[place]])
+        tuple(each for place in order[first : first + count] for each in by_workload[names[place]])
         for first in range(0, members * count, count or 1)
     )
 
@@ -398,12 +398,12 @@ def simulate_year(
     shared, clock, fleet = SharedAnswers(gradients=gradients), Clock(period.start), MemoryFleet()
     allowed = approve_all(ahead.policy)
 
-    def newcomer(
+    def new_member(
         number: int, plan: PlannedSchedule, executions: Sequence[Execution], at: datetime
     ) -> NewMember:
         history = RepeatedHistory.of(executions, joins=at, ends=period.end)
         return NewMember(
-            "own" if number == OWN else f"stand-in-{number}",
+            "own" if number == OWN else f"simulated-peer-{number}",
             plan.budget,
             replace(plan.schedule, calendar=table),
             noise_of([ahead.seed, 3], number),
@@ -418,12 +418,12 @@ def simulate_year(
             task.strategy.gradients = gradients
         with open_federation(config, task, fleet, clock=clock) as (federation, service):
             for number, executions in enumerate(ahead.others, OWN + 1):
-                new = newcomer(number, theirs, executions, period.start)
+                new = new_member(number, theirs, executions, period.start)
                 join_member(federation, service, fleet, new)
             federation.live(ahead.joins - JUST_BEFORE)
             clock.now = begins = max(ahead.joins, period.start)
             own = join_member(
-                federation, service, fleet, newcomer(OWN, planned, jobs.known, begins)
+                federation, service, fleet, new_member(OWN, planned, jobs.training, begins)
             )
             federation.step(begins)
             for window in range(period.nearest_window(begins), period.windows):
@@ -461,7 +461,7 @@ def _releases(own: FederationMember) -> list[SimulatedRelease]:
     past = past_releases(
         [ledger], own.home.receipts, read=lambda signed: read_receipt(signed, membership)
     )
-    found = [
+    releases = [
         SimulatedRelease(
             slot=each.name,
             kind=each.kind,
@@ -475,4 +475,4 @@ def _releases(own: FederationMember) -> list[SimulatedRelease]:
         )
         for each in past
     ]
-    return sorted(found, key=lambda each: each.leaves_at)
+    return sorted(releases, key=lambda each: each.leaves_at)

@@ -270,7 +270,7 @@ class GatewayRound:
         if organization_id is not None and is_from_node:
             reply_id = message.metadata.message_id
             if message.has_error():
-                self._refused[organization_id] = Refusal.known(message.error.code)
+                self._refused[organization_id] = Refusal.from_code(message.error.code)
             else:
                 try:
                     tree = self._state.object_store.get_object_tree(reply_id)

@@ -127,14 +127,12 @@ def fit(
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0
-            for chosen in _batches(lengths, query_indices, batch_size, generator):
-                predicted = model(collate([graphs[index] for index in chosen.tolist()]))
-                errors = huber_per_sample(predicted, targets[chosen])
+            for rows in _batches(lengths, query_indices, batch_size, generator):
+                predicted = model(collate([graphs[index] for index in rows.tolist()]))
+                errors = huber_per_sample(predicted, targets[rows])
                 if query_indices is not None:
-                    errors = errors + huber_within(
-                        predicted, targets[chosen], query_indices[chosen]
-                    )
-                total += _step(model, optimizer, errors * importance[chosen])
+                    errors = errors + huber_within(predicted, targets[rows], query_indices[rows])
+                total += _step(model, optimizer, errors * importance[rows])
                 schedule.step()
             losses.append(total / len(graphs))
             if on_progress is not None:
@@ -155,9 +153,9 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
     try:
         with torch.inference_mode():
             for start in range(0, len(order), batch_size):
-                chosen = order[start : start + batch_size]
-                batch = collate([graphs[index] for index in chosen])
-                predicted[chosen] = model.predict_log_seconds(batch).numpy()
+                rows = order[start : start + batch_size]
+                batch = collate([graphs[index] for index in rows])
+                predicted[rows] = model.predict_log_seconds(batch).numpy()
     finally:
         model.train(training)
     # Again, because float32 rounds the bounds.
@@ -196,12 +194,12 @@ def _batches(
 
 def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
     """Return the samples in random order with few plans of one query next to each other."""
-    dealt = shuffled[torch.argsort(questions[shuffled], stable=True)]
-    _, sizes = torch.unique_consecutive(questions[dealt], return_counts=True)
+    by_query = shuffled[torch.argsort(questions[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(questions[by_query], return_counts=True)
     places = torch.cat([torch.arange(size) for size in sizes.tolist()])
     handful = torch.cumsum(places % _TOGETHER == 0, 0) - 1
     order = torch.randperm(int(handful[-1]) + 1, generator=generator)
-    return dealt[torch.argsort(order[handful], stable=True)]
+    return by_query[torch.argsort(order[handful], stable=True)]
 
 
 def _checked(

@@ -63,7 +63,7 @@ class Batch:
         samples: int64 [rows], the (sorted) sample of every row.
         plans: float32 [samples, 39], sorted as the samples are.
         offsets: float32 [samples], in the same order.
-        given: int64 [samples], for every sorted sample its place in the given order.
+        places: int64 [samples], for every sorted sample its place in the given order.
     """
 
     operators: Tensor
@@ -72,14 +72,14 @@ class Batch:
     samples: Tensor
     plans: Tensor
     offsets: Tensor
-    given: Tensor
+    places: Tensor
 
     def __len__(self) -> int:
         return self.plans.shape[0]
 
     def in_given_order(self, values: Tensor) -> Tensor:
         """Per-sample `values` [samples, ...] put back into the order of `collate`'s argument."""
-        return torch.empty_like(values).index_copy(0, self.given, values)
+        return torch.empty_like(values).index_copy(0, self.places, values)
 
 
 def collate(graphs: Sequence[Features]) -> Batch:
@@ -91,8 +91,8 @@ def collate(graphs: Sequence[Features]) -> Batch:
     if not graphs:
         raise EmptyBatchError("a batch needs at least one plan")
     lengths = torch.tensor([len(graph.order) for graph in graphs])
-    lengths, given = torch.sort(lengths, descending=True, stable=True)
-    ordered = [graphs[place] for place in given.tolist()]
+    lengths, places = torch.sort(lengths, descending=True, stable=True)
+    ordered = [graphs[place] for place in places.tolist()]
     starts = torch.cumsum(lengths, 0) - lengths
     samples = torch.repeat_interleave(torch.arange(len(graphs)), lengths)
     times = torch.arange(len(samples)) - starts[samples]
@@ -115,7 +115,7 @@ def collate(graphs: Sequence[Features]) -> Batch:
         samples=torch.empty_like(samples).index_copy_(0, rows, samples),
         plans=torch.from_numpy(np.stack([graph.plan for graph in ordered])),
         offsets=torch.tensor([offset_of(graph) for graph in ordered], dtype=torch.float32),
-        given=given,
+        places=places,
     )
 
 

@@ -76,9 +76,9 @@ class GgfnArrays:
         predicted = np.empty(len(plans))
         order = sorted(range(len(plans)), key=lambda place: -len(plans[place].order))
         for start in range(0, len(order), _PLANS_AT_ONCE):
-            chosen = order[start : start + _PLANS_AT_ONCE]
+            rows = order[start : start + _PLANS_AT_ONCE]
             with np.errstate(over="ignore", divide="ignore"):
-                predicted[chosen] = self._forward([plans[place] for place in chosen])
+                predicted[rows] = self._forward([plans[place] for place in rows])
         log_seconds = predicted * TARGET_SCALE + TARGET_CENTER
         return np.clip(log_seconds, LOWEST, HIGHEST)
 
@@ -110,9 +110,9 @@ class GgfnArrays:
             same = list(group)
             at_once = max(1, _PAIRS_AT_ONCE // length**2)
             for start in range(0, len(same), at_once):
-                chosen = same[start : start + at_once]
-                states = np.stack([plan.operators for plan in chosen])
-                log_edges = np.log(edge_counts(chosen, length))[:, None]  # of no edge: -infinity
+                batch = same[start : start + at_once]
+                states = np.stack([plan.operators for plan in batch])
+                log_edges = np.log(edge_counts(batch, length))[:, None]  # of no edge: -infinity
                 for layer in self.attention:
                     states = _elu(layer(states, log_edges))
                 attended.append(states.reshape(-1, HIDDEN))

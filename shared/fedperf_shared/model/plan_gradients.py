@@ -258,13 +258,13 @@ def _recur(
     read = times(read.flatten(1, 2), to_grids(both("weight_ih")), both("bias_ih"))
     state = inputs.new_zeros(2, inputs.shape[1], HIDDEN)
     states = []
-    for given, is_active in zip(
+    for projected, is_active in zip(
         read.view(2, *inputs.shape[:2], -1).unbind(1), is_read, strict=True
     ):
         own = times(state, of_state, state_bias)
-        gates = torch.sigmoid(given[..., : 2 * HIDDEN] + own[..., : 2 * HIDDEN])
+        gates = torch.sigmoid(projected[..., : 2 * HIDDEN] + own[..., : 2 * HIDDEN])
         reset, update = gates.chunk(2, -1)
-        new = torch.tanh(given[..., 2 * HIDDEN :] + reset * own[..., 2 * HIDDEN :])
+        new = torch.tanh(projected[..., 2 * HIDDEN :] + reset * own[..., 2 * HIDDEN :])
         state = torch.where(is_active, new + update * (state - new), state)
         states.append(state)
     forward, backward = torch.stack(states, 1)

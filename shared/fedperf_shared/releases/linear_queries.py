@@ -27,8 +27,8 @@ and the norm rule keeps that within 1 whatever r is:
     |offsets[:, i]|^2 + (|directions[:, i]| * clips[i])^2 <= 1   for every point i.
 
 So the number of directions costs no privacy by itself. A `Design` that breaks the rule,
-or holds a number that is not finite, cannot be made: whoever computed it, the server
-that asks or the client that answers, has checked it.
+or holds a number that is not finite, cannot be made. So the server that sends it and the
+client that answers have both checked it.
 """
 
 from dataclasses import dataclass
@@ -200,11 +200,11 @@ class CellQuery:
             raise InvalidQueryError(
                 f"a question over basis {self.basis_version}, this is basis {BASIS_VERSION}"
             )
-        asked = (self.design.points, len(self.design.directions), len(self.design.offsets))
-        if asked != (CELLS, QUESTION_DIRECTIONS, 0):
+        shape = (self.design.points, len(self.design.directions), len(self.design.offsets))
+        if shape != (CELLS, QUESTION_DIRECTIONS, 0):
             raise InvalidQueryError(
                 f"a question has {CELLS} cells, {QUESTION_DIRECTIONS} directions and no "
-                f"offsets, this one {asked}"
+                f"offsets, this one {shape}"
             )
         if self.center.shape != (CELLS,) or not np.all(np.abs(self.center) <= MAX_CENTER):
             raise InvalidQueryError(f"a center is not {CELLS} numbers within {MAX_CENTER:g}")

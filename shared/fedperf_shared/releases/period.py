@@ -3,7 +3,7 @@
 A period is the time over which an organization promises its budget, a year by
 default. It is cut into windows of equal length, and every window has the same
 slots. Extra slots are model slots that are used only in windows in which an epoch begins,
-in so many windows of a period at most. First slots are the reporting days of whoever joins: a
+in so many windows of a period at most. First slots are the reporting days of new members: a
 member's first report leaves on the next of them. All of it is public and says nothing about
 anybody's data.
 """
@@ -177,7 +177,7 @@ def default_calendar(start: datetime) -> ReleaseCalendar:
 
     A report leaves before the next stage opens, whose question follows from it. Where an epoch
     begins there are three more rounds, in two windows a year at most. Every week has a day on
-    which the first report of whoever joined may leave.
+    which the first report of a new member may leave.
     """
 
     def on(*days: int) -> tuple[SlotTimes, ...]:

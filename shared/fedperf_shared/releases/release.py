@@ -1,8 +1,8 @@
 """Releases that may leave an organization, and the schedule that fixes them in advance.
 
 A `Schedule` holds every `Slot` of a period with its privacy parameters. A slot produces at most one
-release, whose id is the hash of period, kind, window and index. Whoever asks, with whatever
-message, run or model, asks for the same release.
+release, whose id is the hash of period, kind, window and index. Every request,
+whatever its message, run or model, is for the same release.
 """
 
 import hashlib
@@ -407,7 +407,7 @@ class ModelUpdate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedUpdate(_OnGrid):
-    """Noisy sums at the tangent of a model, as integers on the grid of step 2**grid_exponent.
+    """Noisy linearized update of a model, as integers on the grid of step 2**grid_exponent.
 
     Attributes:
         slot: the slot that it fills.

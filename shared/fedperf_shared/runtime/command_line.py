@@ -325,8 +325,8 @@ def visible(text: str) -> str:
 
 def shortened(text: str, longest: int) -> str:
     """Return the `visible` text, cut after `longest` characters."""
-    shown = visible(text)
-    return shown if len(shown) <= longest else f"{shown[: longest - 3]}..."
+    line = visible(text)
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
 
 
 def _text(value: object) -> str:

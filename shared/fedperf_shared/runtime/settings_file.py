@@ -166,8 +166,8 @@ def _unknown_key(place: Place, model: type) -> str:
             inner for table in tables for inner in _tables_in(_keys_of(table).get(str(part)))
         ]
         tables = tagged or inner_tables or tables  # a position, or a name that people chose
-    known = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
-    return unknown_key(str(place[-1]), known)
+    keys = list(dict.fromkeys(name for table in tables for name in _keys_of(table)))
+    return unknown_key(str(place[-1]), keys)
 
 
 def _keys_of(table: type) -> dict[str, object]:
@@ -194,11 +194,11 @@ class WrongSettingsError(ConfigurationError):
         self.problems = tuple(problems)
 
 
-def unknown_key(key: str, known: Collection[str]) -> str:
+def unknown_key(key: str, keys: Collection[str]) -> str:
     """Return the message for an unknown key, with the nearest known key of any table."""
-    by_end = {each.rpartition(".")[2]: each for each in known}
+    by_end = {each.rpartition(".")[2]: each for each in keys}
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
-    meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(known)}"
+    meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(keys)}"
     return f"unknown key; {meant}"
 
 

@@ -481,9 +481,9 @@ def _slot_to_message(slot: Slot) -> exchange_pb2.Slot:
 
 
 def _slot_from_message(message: exchange_pb2.Slot) -> Slot:
-    found = message.WhichOneof("parameters")
+    field = message.WhichOneof("parameters")
     for kind, name in PARAMETERS.items():
-        if name == found:
+        if name == field:
             stored = getattr(message, name)
             values = {each.name: getattr(stored, each.name) for each in fields(kind.parameters)}
             return Slot(key_from_message(message.key), kind.parameters(**values))

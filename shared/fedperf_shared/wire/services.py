@@ -209,7 +209,7 @@ EXCHANGE: Mapping[str, Call] = {
         "GetReceipts",
         messages.GetReceiptsRequest,
         _no_arguments,
-        lambda found: messages.Receipts(receipts=map(codec.signed_receipt_to_message, found)),
+        lambda receipts: messages.Receipts(receipts=map(codec.signed_receipt_to_message, receipts)),
         lambda message: tuple(map(codec.signed_receipt_from_message, message.receipts)),
         answer_bytes=1 << 20,
     ),
@@ -352,7 +352,7 @@ def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
         status, code = error.status, error.code
     except InvalidInputError:
         status, code = grpc.StatusCode.INVALID_ARGUMENT, "malformed"
-    except StorageError:  # whoever keeps the database says so, once
+    except StorageError:  # the database reports it, once
         status, code = grpc.StatusCode.INTERNAL, "internal"
     except Exception:  # a bug: nothing of it may go out
         _log.exception("a call failed")

@@ -318,12 +318,12 @@ class Work:
         shared = np.minimum(self.cores, self.tasks)[:, None] ** prices.speedup[None, :]
         by_platform = serial + parallel / shared
         operators = np.arange(len(self.tasks))
-        chosen = by_platform[operators, self.platforms].sum(axis=1)
+        seconds = by_platform[operators, self.platforms].sum(axis=1)
         edge = prices.seconds[:, [_PLACE["switch"], _PLACE["switch_byte"]]]
-        chosen += (self.switches * edge[self.platforms]).sum(axis=(1, 2))
+        seconds += (self.switches * edge[self.platforms]).sum(axis=(1, 2))
         once = prices.seconds[:, [_PLACE["start"], _PLACE["first_query"]]].T.ravel()
-        chosen += (self.starts * once).sum(axis=1)
-        log_seconds = np.log(np.maximum(chosen, _LEAST_SECONDS)) - math.log(self.speed)
+        seconds += (self.starts * once).sum(axis=1)
+        log_seconds = np.log(np.maximum(seconds, _LEAST_SECONDS)) - math.log(self.speed)
         lowest, highest = math.log(_LEAST_SECONDS), math.log(MAX_RUNTIME_SECONDS)
         return np.asarray(np.clip(log_seconds, lowest, highest), dtype=np.float64)
 
@@ -404,15 +404,15 @@ def _tasks(columns: WorkflowColumns, sizes: Ints | None = None) -> Floats:
     if not columns.partitions.any():
         return by_rows
     is_told = (columns.parents > 0) | (columns.partitions > 0)
-    told = np.where(is_told, columns.partitions, by_rows)
+    partitions = np.where(is_told, columns.partitions, by_rows)
     for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
         below = child[edge]
         if columns.partitions[below] == 0:
-            told[below] = max(told[below], told[parent[edge]])
+            partitions[below] = max(partitions[below], partitions[parent[edge]])
     if sizes is None:
-        return told
+        return partitions
     tells = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
-    return np.where(np.repeat(tells, sizes), told, by_rows)
+    return np.where(np.repeat(tells, sizes), partitions, by_rows)
 
 
 def _units(

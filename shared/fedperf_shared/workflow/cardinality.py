@@ -85,14 +85,14 @@ def with_estimates(
     """
     operators, ones = list(workflow.operators), _planned_as_one(workflow)
     for position in topological_order(workflow):
-        given = [operators[each] for each in operators[position].inputs]
+        inputs = [operators[each] for each in operators[position].inputs]
         if position in widths:
             operators[position] = replace(
-                operators[position], row_bytes=_width(operators[position], given)
+                operators[position], row_bytes=_width(operators[position], inputs)
             )
         if position in rows:
             operators[position] = replace(
-                _estimated(operators[position], [each.output_rows for each in given]),
+                _estimated(operators[position], [each.output_rows for each in inputs]),
                 partitions=1 if position in ones else 0,
             )
     is_unsure = any(operators[position].kind in _UNSURE for position in rows)
@@ -103,25 +103,25 @@ def with_estimates(
     )
 
 
-def estimated_rows(kind: OperatorKind, given: Sequence[float]) -> float:
-    """Rows of an operator whose inputs have `given` rows."""
-    largest = max(given, default=0.0)
+def estimated_rows(kind: OperatorKind, input_rows: Sequence[float]) -> float:
+    """Return the rows of an operator whose inputs have `input_rows`."""
+    largest = max(input_rows, default=0.0)
     if kind in _GROUPS:
         return float(largest**GROUPED_POWER)
     if kind is OperatorKind.CROSS:
-        rows = math.prod(max(each, 1.0) for each in given)
+        rows = math.prod(max(each, 1.0) for each in input_rows)
     elif kind is OperatorKind.UNION:
-        rows = sum(given)
+        rows = sum(input_rows)
     else:
         rows = _SHARES.get(kind, 1.0) * largest
     return min(rows, _MOST.get(kind, MAX_ROWS))
 
 
-def _estimated(operator: Operator, given: Sequence[float]) -> Operator:
-    rows = estimated_rows(operator.kind, given)
+def _estimated(operator: Operator, input_rows: Sequence[float]) -> Operator:
+    rows = estimated_rows(operator.kind, input_rows)
     ratio = 0.0
-    if operator.kind in _GROUPS and max(given, default=0.0) > 0:
-        ratio = min(1.0, rows / max(given))
+    if operator.kind in _GROUPS and max(input_rows, default=0.0) > 0:
+        ratio = min(1.0, rows / max(input_rows))
     return replace(operator, output_rows=rows, key_distinct_ratio=ratio)
 
 
@@ -130,19 +130,19 @@ def _planned_as_one(workflow: Workflow) -> frozenset[int]:
 
     Other exchanges had one partition because a run counted that this was enough.
     """
-    operators, found = workflow.operators, set[int]()
+    operators, positions = workflow.operators, set[int]()
     for reader in operators:
-        given = [operators[each] for each in reader.inputs]
-        is_joined = reader.kind in _JOINS and len(given) > 1
-        is_sent = is_joined and any(each.kind is not OperatorKind.EXCHANGE for each in given)
+        inputs = [operators[each] for each in reader.inputs]
+        is_joined = reader.kind in _JOINS and len(inputs) > 1
+        is_sent = is_joined and any(each.kind is not OperatorKind.EXCHANGE for each in inputs)
         if is_sent or reader.kind in _MOST:
-            found.update(each for each in reader.inputs if operators[each].partitions == 1)
-    return frozenset(found)
+            positions.update(each for each in reader.inputs if operators[each].partitions == 1)
+    return frozenset(positions)
 
 
-def _width(operator: Operator, given: Sequence[Operator]) -> float:
+def _width(operator: Operator, inputs: Sequence[Operator]) -> float:
     """Return the row bytes of the inputs, added up for joins; `DEFAULT_ROW_BYTES` for a source."""
-    widths = [each.row_bytes for each in given]
+    widths = [each.row_bytes for each in inputs]
     if not widths:
         return DEFAULT_ROW_BYTES
     is_joined = operator.kind in _JOINS

@@ -333,7 +333,7 @@ def _shape(columns: WorkflowColumns) -> tuple[float, ...]:
     )
 
 
-def _sources(columns: WorkflowColumns, known: SourceStatistics) -> tuple[float, ...]:
+def _sources(columns: WorkflowColumns, statistics: SourceStatistics) -> tuple[float, ...]:
     source = columns.parents == 0
     rows, width = columns.rows[source], columns.row_bytes[source]
     total = float(rows.sum())
@@ -343,10 +343,10 @@ def _sources(columns: WorkflowColumns, known: SourceStatistics) -> tuple[float, 
         math.log1p(total_bytes) / 20,
         math.log1p(float(rows.max())) / 10,
         math.log1p(total_bytes / total if total > 0 else float(width.mean())) / 5,
-        known.columns / 10,
-        known.top_key_share,
-        known.distinct_ratio,
-        known.null_ratio,
+        statistics.columns / 10,
+        statistics.top_key_share,
+        statistics.distinct_ratio,
+        statistics.null_ratio,
     )
 
 
@@ -435,15 +435,15 @@ def fill_plan_rows(
         return np.maximum.reduceat(values, begins)
 
     def counted(numbers: Ints, kinds: int) -> Ints:
-        found = np.bincount(plan * kinds + numbers, minlength=count * kinds)
-        return found.reshape(count, kinds)
+        counts = np.bincount(plan * kinds + numbers, minlength=count * kinds)
+        return counts.reshape(count, kinds)
 
     source = columns.parents == 0
     by_platform = counted(platforms, len(Platform))
     source_rows = np.where(source, columns.rows, 0.0)
     total_rows, total_bytes = total(source_rows), total(source_rows * columns.row_bytes)
     width = total(np.where(source, columns.row_bytes, 0.0)) / total(source)
-    known = [each.workflow.sources for each in plans]
+    sources = [each.workflow.sources for each in plans]
     rows[:, 0] = sizes / 12
     rows[:, 1] = np.bincount(edge_plan, minlength=count) / 12
     rows[:, 2] = largest(columns.depth) / 12
@@ -469,6 +469,6 @@ def fill_plan_rows(
     rows[:, 30] = np.log1p(per_row) / 5
     rows[:, 31:35] = [
         (each.columns / 10, each.top_key_share, each.distinct_ratio, each.null_ratio)
-        for each in known
+        for each in sources
     ]
     rows[:, 35:39] = [machine_features(each) for each in clusters]

@@ -156,10 +156,10 @@ class Workflow:
         Raises:
             InvalidWorkflowError: an operator reads from one that is left out, or none is left.
         """
-        kept = sorted(set(positions))
-        place = {position: new for new, position in enumerate(kept)}
+        order = sorted(set(positions))
+        place = {position: new for new, position in enumerate(order)}
         operators = []
-        for position in kept:
+        for position in order:
             operator = self.operators[position]
             missing = [parent for parent in operator.inputs if parent not in place]
             if missing:
@@ -196,9 +196,9 @@ class Plan:
 
     def prefix(self, positions: Iterable[int]) -> "Plan":
         """Return the prefix with each operator's platform; errors as `Workflow.prefix`."""
-        kept = sorted(set(positions))
-        platforms = tuple(self.platforms[position] for position in kept)
-        return Plan(self.workflow.prefix(kept), platforms)
+        order = sorted(set(positions))
+        platforms = tuple(self.platforms[position] for position in order)
+        return Plan(self.workflow.prefix(order), platforms)
 
 
 def _require(name: str, value: float, limit: float) -> None:
@@ -213,14 +213,14 @@ def _require_acyclic(operators: Sequence[Operator]) -> None:
         for parent in operator.inputs:
             children[parent].append(child)
     ready = [position for position, missing in enumerate(unread) if missing == 0]
-    seen = 0
+    ordered = 0
     while ready:
-        seen += 1
+        ordered += 1
         for child in children[ready.pop()]:
             unread[child] -= 1
             if unread[child] == 0:
                 ready.append(child)
-    if seen != len(operators):
+    if ordered != len(operators):
         stuck = next(position for position, missing in enumerate(unread) if missing > 0)
         raise InvalidWorkflowError(
             f"operator {stuck} ({operators[stuck].kind.name}) is part of, or behind, a cycle"

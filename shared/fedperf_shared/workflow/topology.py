@@ -114,13 +114,13 @@ def topological_orders(
         return [topological_order(workflow, assignments[0])]
     tied = _tied(workflow)
     orders: dict[tuple[Platform, ...], tuple[int, ...]] = {}
-    found = []
+    orders_by_workflow = []
     for platforms in assignments:
         of_tied = tuple(platforms[position] for position in tied)  # no other platform counts
         if of_tied not in orders:
             orders[of_tied] = topological_order(workflow, platforms)
-        found.append(orders[of_tied])
-    return found
+        orders_by_workflow.append(orders[of_tied])
+    return orders_by_workflow
 
 
 def _tied(workflow: Workflow) -> list[int]:
@@ -159,13 +159,13 @@ def _in_order(behind: Sequence[tuple[int, ...]]) -> Sequence[int]:
         return places  # as workflows are mostly written down
     if all(other > node for node in places for other in behind[node]):
         return places[::-1]
-    found: dict[int, None] = {}
+    order: dict[int, None] = {}
     for start in places:
         stack = [start]
         while stack:
-            missing = [other for other in behind[stack[-1]] if other not in found]
+            missing = [other for other in behind[stack[-1]] if other not in order]
             if missing:
                 stack.extend(missing)
             else:
-                found[stack.pop()] = None
-    return list(found)
+                order[stack.pop()] = None
+    return list(order)

@@ -78,17 +78,17 @@ class Platform(IntEnum):
 NAMED_PLATFORMS = tuple(platform for platform in Platform if platform < Platform.OTHER)
 
 
-def platform_of(written: str) -> Platform:
+def platform_of(name: str) -> Platform:
     """Return the platform of that name, in any case.
 
     Raises:
         InvalidInputError: there is none; the message lists them.
     """
-    known = {each.name.lower(): each for each in Platform if not each.name.startswith("RESERVED")}
-    if written.lower() not in known:
-        listed = ", ".join(each for each in known if known[each] is not Platform.UNASSIGNED)
-        raise InvalidInputError(f"unknown platform {written!r}; known are {listed}")
-    return known[written.lower()]
+    names = {each.name.lower(): each for each in Platform if not each.name.startswith("RESERVED")}
+    if name.lower() not in names:
+        listed = ", ".join(each for each in names if names[each] is not Platform.UNASSIGNED)
+        raise InvalidInputError(f"unknown platform {name!r}; known are {listed}")
+    return names[name.lower()]
 
 
 @unique

@@ -23,8 +23,8 @@ from fedperf_engines.optimizer.enumeration import (
     PartialPlans,
     PlacementStep,
     SearchResult,
+    best_complete,
     best_per_key,
-    found,
     narrow_steps,
     placement_steps,
     search,
@@ -76,7 +76,7 @@ def pruned_search(costs: AdditiveCosts, rule: PruningRule, count: int = 1) -> Se
         return best_per_key(extended.key(apart, len(costs.platforms)), extended.seconds, 1)
 
     survivors, candidates = search(costs, steps, keep)
-    return found(costs, survivors, count, is_exact=False, candidates=candidates)
+    return best_complete(costs, survivors, count, is_exact=False, candidates=candidates)
 
 
 def exhaustive_search(costs: AdditiveCosts, count: int = 1) -> SearchResult:

@@ -174,7 +174,7 @@ def partition_answer(question: Message, partition: int) -> Message:
 def _reply(organization_id: bytes, message: Message) -> Reply:
     if not message.has_error():
         return Reply(organization_id, body_in(message.content))
-    return Reply(organization_id, None, Refusal.known(message.error.code))
+    return Reply(organization_id, None, Refusal.from_code(message.error.code))
 
 
 NOISE = 40.0

@@ -533,7 +533,7 @@ BAD = {
         nothing,
         ["init", "--host", "h", "--period-start", "tomorrow"],
         3,
-        "is no day or moment like 2027-01-01",
+        "is not a date such as 2027-01-01",
     ),
     "no platform": (
         nothing,

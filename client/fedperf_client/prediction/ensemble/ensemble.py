@@ -134,18 +134,18 @@ class CrossValidationErrors:
             NoLearnerError: None of them has errors.
         """
         names = {each.name for each in (self.learners if learners is None else learners)}
-        chosen = [row for row, each in enumerate(self.learners) if each.name in names]
-        if not chosen:
+        rows = [row for row, each in enumerate(self.learners) if each.name in names]
+        if not rows:
             raise NoLearnerError(len(self.training))
-        errors, groups = self.errors[chosen], self.training.groups[self.rows]
+        errors, groups = self.errors[rows], self.training.groups[self.rows]
         size = self.training.effective_size
-        ready = np.array([readiness(self.learners[row], size) for row in chosen])
+        ready = np.array([readiness(self.learners[row], size) for row in rows])
         weights = mixing_weights(errors, groups, self.evidence, ready=ready)
         members = tuple(
             EnsembleMember(
                 self.learners[row].name, float(weight), typical_error(np.abs(of_member), groups)
             )
-            for row, weight, of_member in zip(chosen, weights, errors, strict=True)
+            for row, weight, of_member in zip(rows, weights, errors, strict=True)
         )
         count = int(self.folds.max(initial=-1)) + 1
         folds = self.folds if count != 1 else fold_of(groups, 0)

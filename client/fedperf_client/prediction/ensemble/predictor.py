@@ -51,7 +51,7 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
 )
 from fedperf_client.prediction.ensemble.repeats import ResourceChange
 from fedperf_client.prediction.ensemble.training_data import (
-    HULL_MARGIN,
+    SUPPORT_MARGIN,
     LocalSummary,
     TrainingData,
     TrainingSet,
@@ -238,8 +238,8 @@ class LearnerPool:
     def _is_sufficient(self, split: HoldoutSplit) -> bool:
         groups = self.training.groups
         held_out = np.unique(groups[np.concatenate([fold.held_out for fold in split.folds])])
-        kept = min(len(np.unique(groups[fold.training])) for fold in split.folds)
-        is_enough = kept >= MIN_TRAINING_SHARE * len(np.unique(groups))
+        fewest_groups = min(len(np.unique(groups[fold.training])) for fold in split.folds)
+        is_enough = fewest_groups >= MIN_TRAINING_SHARE * len(np.unique(groups))
         return len(held_out) >= MIN_HELD_OUT_WORKLOADS and is_enough
 
     def is_inside(self, query: PlanOnCluster, regime: QueryRegime, split: HoldoutSplit) -> bool:
@@ -434,18 +434,18 @@ class PersonalizedEnsemble:
         ]
 
     def _predict(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
-        rows, found = defaultdict[int, list[int]](list), dict[int, Prediction]()
+        rows, predictions = defaultdict[int, list[int]](list), dict[int, Prediction]()
         for row, query in enumerate(queries):
             engines = self.pool.training.connected_engines(engine_bits(query.plan))
             rows[engines].append(row)
         for engines, of_part in rows.items():
             predicted = self.part(engines)._predict_part([queries[row] for row in of_part])
-            found.update(zip(of_part, predicted, strict=True))
-        return [found[row] for row in range(len(queries))]
+            predictions.update(zip(of_part, predicted, strict=True))
+        return [predictions[row] for row in range(len(queries))]
 
     def _predict_part(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
         training, places = self.pool.training, ScaleAndSize.from_queries(queries)
-        regimes = query_regimes(training.places, places, size_step=HULL_MARGIN)
+        regimes = query_regimes(training.places, places, size_step=SUPPORT_MARGIN)
         rows, blends = defaultdict[SplitKey, list[int]](list), dict[int, _Blend]()
         contexts = []
         for row, (query, regime) in enumerate(zip(queries, regimes, strict=True)):
@@ -646,12 +646,12 @@ class PersonalizedEnsemble:
             return Reliability.of_ensemble(weights.errors, weights.groups)
         if not is_similar.any():
             return Reliability.of_pretrained()
-        chosen = is_similar[weights.rows]
-        workloads = len(np.unique(weights.groups[chosen]))
+        subset = is_similar[weights.rows]
+        workloads = len(np.unique(weights.groups[subset]))
         if split is not self.pool.workload_split and workloads < MIN_HELD_OUT_WORKLOADS:
             return self._reliability(similar, self.pool.workload_split)
-        pretrained = self._zero_shot_errors(start)[weights.rows[chosen]]
-        return Reliability.of_both(pretrained, weights.errors[chosen], weights.groups[chosen])
+        pretrained = self._zero_shot_errors(start)[weights.rows[subset]]
+        return Reliability.of_both(pretrained, weights.errors[subset], weights.groups[subset])
 
     def _evidence(self, weight: float, split: HoldoutSplit) -> Evidence:
         """Return the evidence of an ensemble of that weight beside the pretrained model."""

@@ -184,7 +184,7 @@ class Repeats:
         if change is None or len(runs) == 0:
             return None
         posterior = self.posterior(change.configuration)
-        moved = _moved(
+        prior = _moved(
             runs,
             posterior,
             change.log_seconds,
@@ -192,8 +192,8 @@ class Repeats:
             source=EvidenceSource.OTHER_RESOURCES,
         )
         of_mean = _posterior(runs, posterior)[1] + change.variance
-        weight = _weight_of_runs(log_seconds - moved.log_seconds, variance, of_mean)
-        return replace(moved, log_seconds=log_seconds + weight * (moved.log_seconds - log_seconds))
+        weight = _weight_of_runs(log_seconds - prior.log_seconds, variance, of_mean)
+        return replace(prior, log_seconds=log_seconds + weight * (prior.log_seconds - log_seconds))
 
     def posterior(self, configuration: int) -> VariancePosterior:
         """Return what all other configurations tell of the variance of its repeats."""
@@ -271,9 +271,9 @@ class IsolatedRuns:
         prior, source = PUBLIC_PRIOR, EvidenceSource.OTHER_RESOURCES
         if not is_same_job:
             prior, source = OTHER_SIZE_PRIOR, EvidenceSource.OTHER_SIZE
-            known = self.read_bytes[nearest]
-            if identity.read_bytes > 0 and (known > 0).all():
-                variance += float(np.log(known / identity.read_bytes).mean()) ** 2
+            read_bytes = self.read_bytes[nearest]
+            if identity.read_bytes > 0 and (read_bytes > 0).all():
+                variance += float(np.log(read_bytes / identity.read_bytes).mean()) ** 2
         return _moved(runs, prior, USUAL_SLOPE * by, variance, source=source)
 
     def runs_of(self, identity: Identity, *, is_ok: bool) -> Floats:
@@ -281,17 +281,17 @@ class IsolatedRuns:
         rows, is_alike = self._runs_of_job(identity)
         rows = rows[is_alike]
         here = (self.configuration[rows] == identity.configuration) & (self.is_ok[rows] == is_ok)
-        found: Floats = self.log_seconds[rows[here]]
-        return found
+        log_seconds: Floats = self.log_seconds[rows[here]]
+        return log_seconds
 
     def _runs_of_job(self, identity: Identity) -> tuple[Ints, NDArray[np.bool_]]:
         """Return the runs of the job's workload, and which of them are of its size."""
         rows = np.arange(*np.searchsorted(self.job, [identity.job, identity.job + 1]))
-        known, mark = self.read_bytes[rows], self.mark[rows]
+        read_bytes, mark = self.read_bytes[rows], self.mark[rows]
         if identity.read_bytes == 0:
-            return rows, np.asarray((known == 0) & (mark == identity.mark))
-        off = np.abs(np.log(np.maximum(known, 1.0) / identity.read_bytes))
-        return rows, np.asarray((known > 0) & (off <= ALIKE_BYTES))
+            return rows, np.asarray((read_bytes == 0) & (mark == identity.mark))
+        off = np.abs(np.log(np.maximum(read_bytes, 1.0) / identity.read_bytes))
+        return rows, np.asarray((read_bytes > 0) & (off <= ALIKE_BYTES))
 
 
 def _moved(

@@ -46,7 +46,7 @@ from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
-HULL_MARGIN = math.log(2.0)
+SUPPORT_MARGIN = math.log(2.0)
 """Sizes up to twice the largest, or down to half of the smallest, count as inside."""
 
 KNOWN_ROWS = math.log(10.0)
@@ -129,7 +129,7 @@ class TrainingSupport:
             return False
         *sizes, cores_on_node = _sizes(query)
         is_inside = all(
-            low - HULL_MARGIN <= size <= high + HULL_MARGIN
+            low - SUPPORT_MARGIN <= size <= high + SUPPORT_MARGIN
             for low, size, high in zip(self._lowest, sizes, self._highest, strict=False)
         )
         return (
@@ -150,10 +150,10 @@ class TrainingSupport:
         if not self.ranges:
             return 0.0
         sizes = np.clip(_sizes(query), self._lowest, self._highest).tolist()
-        known = []
+        coverage = []
         for operator, platform in zip(operators, platforms, strict=True):
             low, high = self.ranges.get((operator.kind, platform), _NOWHERE)
-            known.append(
+            coverage.append(
                 min(
                     _nearness(sizes[at], (low[at], high[at]), near, far)
                     for at, near, far in (
@@ -162,16 +162,16 @@ class TrainingSupport:
                     )
                 )
             )
-        work = [each for each, operator in zip(known, operators, strict=True) if operator.inputs]
-        counted = work or known
+        work = [each for each, operator in zip(coverage, operators, strict=True) if operator.inputs]
+        counted = work or coverage
         return sum(counted) / len(counted)
 
     def fraction_apart(self, plan: Plan) -> float:
         """Return the share of operators whose kind ran and whose platform ran, be it apart."""
         kinds, platforms = {kind for kind, _ in self.ranges}, self.platforms
         operators = zip(plan.workflow.operators, plan.platforms, strict=True)
-        known = [operator.kind in kinds and where in platforms for operator, where in operators]
-        return sum(known) / len(known)
+        coverage = [operator.kind in kinds and where in platforms for operator, where in operators]
+        return sum(coverage) / len(coverage)
 
     def most_rows(self, platform: Platform) -> float:
         """Return the most source rows of an execution on a platform; 0 without any."""
@@ -242,11 +242,11 @@ class TrainingSet:
 
     def connected_engines(self, engines: int) -> int:
         """Return the bits of those engines that ran, and of all that ran with them in one plan."""
-        found, wider = 0, engines
-        while wider != found:
+        component, wider = 0, engines
+        while wider != component:
             together = self.engines[(self.engines & wider) != 0]
-            found, wider = wider, int(np.bitwise_or.reduce(together, initial=0))
-        return found
+            component, wider = wider, int(np.bitwise_or.reduce(together, initial=0))
+        return component
 
     def similar_to(self, query: PlanOnCluster, *, sources: bool = False) -> Mask:
         """Return which executions share an operator on its platform, at about such rows and cores.
@@ -493,14 +493,14 @@ def _isolated_runs(table: ExecutionTable, log_seconds: Floats) -> IsolatedRuns:
 def _clusters(table: ExecutionTable, used: NDArray[np.bool_]) -> Clusters:
     """Return the resources by platform, the usual ones first."""
     numbers, clusters = table.clusters()
-    found = {}
+    by_platform = {}
     for platform in Platform:
         rows = numbers if platform is Platform.UNASSIGNED else numbers[used[:, platform]]
         kinds, begins, counts = np.unique(rows, return_index=True, return_counts=True)
         order = kinds[np.lexsort((begins, -counts))].tolist()
         if order:
-            found[platform] = tuple(clusters[each] for each in order)
-    return found
+            by_platform[platform] = tuple(clusters[each] for each in order)
+    return by_platform
 
 
 def _nearness(value: float, ends: tuple[float, float], near: float, far: float) -> float:

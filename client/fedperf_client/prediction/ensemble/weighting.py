@@ -115,22 +115,22 @@ class ScaleAndSize:
 
 
 def query_regimes(
-    known: ScaleAndSize, queries: ScaleAndSize, *, size_step: float = LEVEL_STEP
+    training: ScaleAndSize, queries: ScaleAndSize, *, size_step: float = LEVEL_STEP
 ) -> list[QueryRegime]:
     """Return the regime of each query; scale takes precedence over size.
 
     Args:
-        known: of the training executions.
+        training: of the training executions.
         queries: of the queries.
         size_step: log size up to which the nearest known size counts as the same, unless the
             query lies beyond all of them.
     """
     regimes = np.select(
         [
-            _is_beyond(known.scales, queries.scale),
-            _is_beyond(known.sizes, queries.size),
-            _distance(known.scales, queries.scale) > LEVEL_STEP,
-            _distance(known.sizes, queries.size) > size_step,
+            _is_beyond(training.scales, queries.scale),
+            _is_beyond(training.sizes, queries.size),
+            _distance(training.scales, queries.scale) > LEVEL_STEP,
+            _distance(training.sizes, queries.size) > size_step,
         ],
         [
             QueryRegime.BEYOND_SCALES,
@@ -199,14 +199,14 @@ def grouped_split(groups: Ints, seed: int = 0) -> HoldoutSplit:
 
 
 def holdout_splits(
-    known: ScaleAndSize, regime: QueryRegime, features: Floats
+    training: ScaleAndSize, regime: QueryRegime, features: Floats
 ) -> list[HoldoutSplit]:
     """Return the splits that imitate queries of a regime; several for extrapolation.
 
     The list is empty for `SEEN`, and if there are too few levels.
 
     Args:
-        known: of the training executions.
+        training: of the training executions.
         regime: of the queries.
         features: of the executions, [executions, columns]. An execution is not held out if it
             differs in a column that is constant in the training rows of its fold, such as a
@@ -214,7 +214,7 @@ def holdout_splits(
     """
     if regime is QueryRegime.SEEN:
         return []
-    values = known.along(regime)
+    values = training.along(regime)
     levels = _levels(values)
     count = int(levels.max(initial=-1)) + 1
     if not regime.is_beyond:
@@ -231,14 +231,14 @@ def holdout_splits(
 
 
 def closest_split(
-    splits: Sequence[HoldoutSplit], known: ScaleAndSize, queries: ScaleAndSize
+    splits: Sequence[HoldoutSplit], training: ScaleAndSize, queries: ScaleAndSize
 ) -> HoldoutSplit | None:
     """Return the split that reaches as far as the queries do; None without any split."""
     if not splits:
         return None
     regime = splits[0].regime
     is_beyond = regime.is_beyond
-    reach = _reach(known.distinct(regime), queries.along(regime)) if is_beyond else 0.0
+    reach = _reach(training.distinct(regime), queries.along(regime)) if is_beyond else 0.0
     return min(splits, key=lambda each: abs(each.reach - reach))
 
 
@@ -263,27 +263,27 @@ def _fold(is_held_out: Mask, features: Floats) -> Fold:
     return Fold(training, held_out[(change <= limit).all(axis=1)])
 
 
-def _reach(known: Floats, queries: Floats) -> float:
-    """Return the log of the mean distance beyond the known values, as a share of their span."""
-    above, below = queries - known.max(), known.min() - queries
+def _reach(values: Floats, queries: Floats) -> float:
+    """Return the log of the mean distance beyond the training values, as a share of their span."""
+    above, below = queries - values.max(), values.min() - queries
     beyond = float(np.maximum(np.maximum(above, below), 0.0).mean())
-    return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(known)), LEVEL_STEP)))
+    return float(np.log(max(beyond, LEVEL_STEP) / max(float(np.ptp(values)), LEVEL_STEP)))
 
 
-def _is_beyond(known: Floats, queries: Floats) -> Mask:
-    """Return which queries lie outside of the known values, which ascend."""
-    if len(known) == 0:
+def _is_beyond(values: Floats, queries: Floats) -> Mask:
+    """Return which queries lie outside of the training values, which ascend."""
+    if len(values) == 0:
         return np.ones(len(queries), bool)
-    outside = (queries > known[-1] + LEVEL_STEP) | (queries < known[0] - LEVEL_STEP)
+    outside = (queries > values[-1] + LEVEL_STEP) | (queries < values[0] - LEVEL_STEP)
     return np.asarray(outside)
 
 
-def _distance(known: Floats, queries: Floats) -> Floats:
-    """Return the distance of each query from the nearest known value; these ascend."""
-    if len(known) == 0:
+def _distance(values: Floats, queries: Floats) -> Floats:
+    """Return the distance of each query from the nearest training value; these ascend."""
+    if len(values) == 0:
         return np.full(len(queries), np.inf)
-    place = np.searchsorted(known, queries)
-    below, above = known[np.maximum(place - 1, 0)], known[np.minimum(place, len(known) - 1)]
+    place = np.searchsorted(values, queries)
+    below, above = values[np.maximum(place - 1, 0)], values[np.minimum(place, len(values) - 1)]
     return np.minimum(np.abs(queries - below), np.abs(queries - above))
 
 
@@ -378,7 +378,7 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
 
     # A dictionary, because SciPy takes longer to read a `LinearConstraint` than to solve.
     sum_is_one: Any = {"type": "eq", "fun": beyond_one, "jac": lambda _: ones[0]}
-    found = minimize(
+    result = minimize(
         mean_error,
         start,
         jac=gradient,
@@ -386,4 +386,4 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
         bounds=[(0.0, 1.0)] * len(start),
         constraints=sum_is_one,
     )
-    return np.clip(found.x, 0.0, 1.0) if found.success else start
+    return np.clip(result.x, 0.0, 1.0) if result.success else start

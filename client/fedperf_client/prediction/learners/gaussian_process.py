@@ -218,14 +218,14 @@ class _Posterior:
     """Minus the log posterior of the logs of: lines, lengths, single, joint, noise.
 
     Attributes:
-        known: scaled inputs, [rows, columns].
+        inputs: scaled inputs, [rows, columns].
         means: of the repeats of each row, around the level, [rows].
         counts: repeats of each row, [rows].
         within: sum of the squares of the repeats around their means.
         repeats: executions beyond the first of each row.
     """
 
-    known: Floats
+    inputs: Floats
     means: Floats
     counts: Floats
     within: float
@@ -234,11 +234,11 @@ class _Posterior:
     def best(self) -> tuple[_Kernel, float]:
         """Return the kernel and noise variance of highest posterior."""
         centre = self._centre()
-        if self.known.size == 0:
+        if self.inputs.size == 0:
             return self._kernel(centre), float(np.exp(centre[-1]))
         low, high = centre - SEARCH, centre + SEARCH
         low[-1] = 2 * np.log(LEAST_NOISE_SD)
-        squares = (self.known[:, None, :] - self.known[None, :, :]) ** 2
+        squares = (self.inputs[:, None, :] - self.inputs[None, :, :]) ** 2
         optimum = minimize(
             self._loss,
             centre,
@@ -251,18 +251,18 @@ class _Posterior:
         return self._kernel(optimum.x), float(np.exp(optimum.x[-1]))
 
     def _kernel(self, logs: Floats) -> _Kernel:
-        columns = self.known.shape[1]
+        columns = self.inputs.shape[1]
         numbers = np.exp(logs)
         single, joint = numbers[2 * columns : -1].tolist()
         return _Kernel(numbers[:columns], numbers[columns : 2 * columns], single, joint)
 
     def _centre(self) -> Floats:
-        columns = self.known.shape[1]
+        columns = self.inputs.shape[1]
         rest = [PRIOR_SINGLE / max(columns, 1), PRIOR_JOINT, PRIOR_NOISE]
         return np.log([PRIOR_LINE] * columns + [PRIOR_LENGTH] * columns + rest)
 
     def _spread(self) -> Floats:
-        columns = self.known.shape[1]
+        columns = self.inputs.shape[1]
         return np.array([PRIOR_SD] * columns + [LENGTH_SD] * columns + [PRIOR_SD] * 3)
 
     def _loss(self, logs: Floats, apart: Floats) -> tuple[float, Floats]:
@@ -274,14 +274,14 @@ class _Posterior:
         near *= kernel.single
         somewhere_near = near.sum(axis=0)
         all_near = kernel.joint * np.exp(-exponents.sum(axis=0))
-        covariance = LEVEL_VARIANCE + (self.known * kernel.lines) @ self.known.T
+        covariance = LEVEL_VARIANCE + (self.inputs * kernel.lines) @ self.inputs.T
         covariance += somewhere_near + all_near + np.diag(noise / self.counts)
         factor, _ = cho_factor(covariance, lower=True)
         weights = cho_solve((factor, True), self.means)
         curvature = _inverse(factor) - np.outer(weights, weights)
         near += all_near
         near *= exponents
-        lines = np.sum(self.known * (curvature @ self.known), axis=0) * kernel.lines / 2
+        lines = np.sum(self.inputs * (curvature @ self.inputs), axis=0) * kernel.lines / 2
         lengths = np.tensordot(near, curvature, axes=2)
         surplus = self.repeats - self.within / noise
         rest = [

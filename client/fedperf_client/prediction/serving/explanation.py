@@ -63,7 +63,7 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
                     Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),
-                    Fact("member", member.name, "member"),
+                    Fact("member", member.name, "learner"),
                     Fact("weight", member.weight, "weight", f"{member.weight:.0%}"),
                     Fact("error", error, "error", None if error is None else f"{error:.3f}x"),
                     Fact("why", _reason(member, outcome), "why"),
@@ -130,7 +130,7 @@ def _reason(member: EnsembleMember, outcome: EnsembleWeights) -> str:
     error = "least error" if is_least else f"{math.exp(member.error - least):.2f}x the least error"
     if member.weight > 0:
         return error
-    return f"{error}, adds nothing" if _is_stacked(outcome) else f"{error}, below the smallest"
+    return f"{error}, adds nothing" if _is_stacked(outcome) else f"{error}, weight below 1%"
 
 
 def _is_stacked(outcome: EnsembleWeights) -> bool:
@@ -311,7 +311,7 @@ class PredictionNotes:
     @property
     def scope_sentence(self) -> str:
         """The scope in a sentence."""
-        sentence = f"times are of {self.timing_scope}; waiting and start-up come on top"
+        sentence = f"times are of {self.timing_scope}, without queueing and start-up"
         startup = self.startup_seconds
         return sentence if startup is None else f"{sentence}, {duration_text(startup)} when it ran"
 

@@ -64,13 +64,13 @@ class _Content:
     """The content of the file.
 
     Attributes:
-        known: training data.
+        training: training data.
         facts: of all own executions.
         outcomes: weights by engines (`PersonalizedEnsemble.part`) and query regime.
         fits: fitted learners that are arrays, by engines and name.
     """
 
-    known: TrainingSet
+    training: TrainingSet
     facts: LocalSummary
     outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
     fits: Mapping[tuple[int, str], Additive]
@@ -177,8 +177,8 @@ class CachedPredictor:
         assigned = [each for each in plan.platforms if each is not Platform.UNASSIGNED]
         platforms = dict.fromkeys(assigned or (Platform.UNASSIGNED,))
         clusters = self.predictor.pool.summary.clusters
-        found = (each for platform in platforms for each in clusters.get(platform, ()))
-        return list(dict.fromkeys(found))
+        every = (each for platform in platforms for each in clusters.get(platform, ()))
+        return list(dict.fromkeys(every))
 
     def save(self, replace_file: ReplaceFile) -> None:
         """Write the file if there are more weights or fits than it has.
@@ -236,15 +236,15 @@ def load_or_fit(
     starts = models.starts()
     learners = [each for each in models.learners() if each.start is None or each.start in starts]
     pool = LearnerPool(
-        content.known, content.facts, tuple(learners), starts, on_progress=on_progress
+        content.training, content.facts, tuple(learners), starts, on_progress=on_progress
     )
     predictor = PersonalizedEnsemble.of(pool, learners)
     for (kin, key), outcome in content.outcomes.items():
         predictor.part(kin).weights_by_split[key] = outcome
     for (kin, name), fit in content.fits.items():
         predictor.part(kin).pool.fits[name] = fit
-    written = -1 if is_stale else len(content.outcomes) + len(content.fits)
-    return CachedPredictor(predictor, path, digests, written)
+    stored = -1 if is_stale else len(content.outcomes) + len(content.fits)
+    return CachedPredictor(predictor, path, digests, stored)
 
 
 def _training_set(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:

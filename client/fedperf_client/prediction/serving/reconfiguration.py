@@ -1,4 +1,4 @@
-"""The same work on other resources, or on more or less data.
+"""Move a plan to other resources, or to more or less data.
 
 Cores are counted over all nodes. A node more brings its memory, and its cores where none are named.
 A plan that had as many partitions as its cluster has cores or nodes gets as many as the other
@@ -108,7 +108,7 @@ def sizes_of(
     cluster: ClusterConfig,
     cores: Sequence[int] | None,
     nodes: Sequence[int] | None,
-    known: Iterable[ClusterConfig] = (),
+    own_clusters: Iterable[ClusterConfig] = (),
 ) -> list[ClusterConfig]:
     """Return the clusters to compare, small ones first.
 
@@ -116,10 +116,10 @@ def sizes_of(
         cluster: available resources; without counts its powers of two, in nodes where it has
             several, else in cores.
         cores: over all nodes. Without `nodes`, a multiple of the cores of a node is so many
-            nodes, if `cluster` has several or `known` shows that there are. Other counts are
+            nodes, if `cluster` has several or `own_clusters` shows that there are. Other counts are
             spread over the nodes of `cluster`.
         nodes: each with the memory of a node of `cluster`, and with its cores without `cores`.
-        known: clusters of own executions on the same platforms.
+        own_clusters: clusters of own executions on the same platforms.
 
     Raises:
         InvalidSizesError: more than `MOST_SIZES`, or less than a core for every node.
@@ -132,7 +132,7 @@ def sizes_of(
     per_node = max(1, cluster.cores // cluster.nodes)
     pairs: list[tuple[int, int]]
     if nodes is None:
-        on_node = _most_on_node(cluster, known)
+        on_node = _most_on_node(cluster, own_clusters)
         pairs = [
             (count // on_node if on_node and count % on_node == 0 else cluster.nodes, count)
             for count in cores or ()
@@ -141,7 +141,7 @@ def sizes_of(
         pairs = [(each, per_node * each) for each in nodes]
     else:
         pairs = list(product(nodes, cores))
-    found = [
+    sizes = [
         replace(
             cluster,
             nodes=many,
@@ -151,11 +151,11 @@ def sizes_of(
         for many, count in pairs
         if count >= many
     ]
-    if not found:
+    if not sizes:
         raise InvalidSizesError(f"every node needs a core: {min(pairs)[0]} nodes and fewer cores")
-    if len(found) > MOST_SIZES:
-        raise InvalidSizesError(f"{len(found)} sizes are too many to compare, at most {MOST_SIZES}")
-    return sorted(found, key=lambda each: (each.cores, each.nodes))
+    if len(sizes) > MOST_SIZES:
+        raise InvalidSizesError(f"{len(sizes)} sizes are too many to compare, at most {MOST_SIZES}")
+    return sorted(sizes, key=lambda each: (each.cores, each.nodes))
 
 
 def _with_partitions(operator: Operator, cluster: ClusterConfig, to: ClusterConfig) -> Operator:
@@ -168,7 +168,7 @@ def _with_partitions(operator: Operator, cluster: ClusterConfig, to: ClusterConf
     return operator
 
 
-def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int | None:
+def _most_on_node(cluster: ClusterConfig, own_clusters: Iterable[ClusterConfig]) -> int | None:
     """Return the cores of a node, beyond which there are more nodes; None for a single node.
 
     A single node has others beside it if several nodes had as many cores each as the largest node
@@ -176,7 +176,7 @@ def _most_on_node(cluster: ClusterConfig, known: Iterable[ClusterConfig]) -> int
     """
     if cluster.nodes > 1:
         return max(1, cluster.cores // cluster.nodes)
-    clusters = [cluster, *known]
+    clusters = [cluster, *own_clusters]
     most = max(each.cores / each.nodes for each in clusters)
     several = any(each.nodes > 1 and each.cores == most * each.nodes for each in clusters)
     return int(most) if several else None
@@ -328,8 +328,8 @@ def estimate_at_size(
         ran: factors of the sizes that the job ran at, and the job at these sizes on the same
             resources; at least one.
     """
-    nearest, known = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
-    [reference] = predictor.predict([known])
+    nearest, reference_query = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
+    [reference] = predictor.predict([reference_query])
     if reference.evidence.runs == 0:
         [direct] = predictor.predict([question])
         return direct
@@ -337,7 +337,7 @@ def estimate_at_size(
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.median_seconds
-    fixed = _fixed_seconds(predictor, question, known, factor / nearest)
+    fixed = _fixed_seconds(predictor, question, reference_query, factor / nearest)
     by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
         stays = min(fixed, took) / took
@@ -354,14 +354,14 @@ def estimate_at_size(
 
 
 def _fixed_seconds(
-    predictor: PersonalizedEnsemble, question: PlanOnCluster, known: PlanOnCluster, factor: float
+    predictor: PersonalizedEnsemble, question: PlanOnCluster, other: PlanOnCluster, factor: float
 ) -> float | None:
     """Return the seconds that the pretrained model predicts at any size, None where unknown."""
     names = (each.start for each in predictor.learners if each.fewest == 0)
     start = next((each for each in names if each is not None), None)
-    if start is None or not known.plan.workflow.source_rows > 0:
+    if start is None or not other.plan.workflow.source_rows > 0:
         return None
-    longer, shorter = np.exp(predictor.pool.starts[start]([question, known])).tolist()
+    longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
 
 

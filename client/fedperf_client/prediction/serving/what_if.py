@@ -1,4 +1,4 @@
-"""What-if analysis: the run time of a plan on several clusters and input sizes, with a deadline.
+"""Predict the run time of a plan on several clusters and input sizes, with a deadline.
 
 No deadline is promised for a query so far beyond all measurements that a probability is a guess. An
 interval shows the error of a prediction if run time goes on as it did. Far beyond the most cores or
@@ -24,8 +24,8 @@ from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutio
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.training_data import (
     CORES,
-    HULL_MARGIN,
     ROWS,
+    SUPPORT_MARGIN,
     Range,
     TrainingSupport,
 )
@@ -124,10 +124,10 @@ class PlanQuery:
             UnknownExecutionError: there is no such execution.
         """
         if workflow is not None and (workflow == STANDARD_INPUT or workflow.exists()):
-            written = read_workflow_file(workflow, platform=platform)
-            plan, cluster_or = written.plan, written.cluster_or
-            own = _stored_run(store, written, platform)
-            job = written.job if own is None else KnownJob.of(own)
+            workflow_file = read_workflow_file(workflow, platform=platform)
+            plan, cluster_or = workflow_file.plan, workflow_file.cluster_or
+            own = _stored_run(store, workflow_file, platform)
+            job = workflow_file.job if own is None else KnownJob.of(own)
         else:
             try:
                 own = ran = store.find(str(workflow if execution is None else execution))
@@ -161,7 +161,7 @@ class PlanQuery:
         return [
             each
             for each in self.runs
-            if abs(math.log1p(each.plan.workflow.source_rows) - size) <= HULL_MARGIN
+            if abs(math.log1p(each.plan.workflow.source_rows) - size) <= SUPPORT_MARGIN
         ]
 
     def sizes(
@@ -189,17 +189,17 @@ class PlanQuery:
 
 
 def _stored_run(
-    store: ExecutionStore, written: WrittenWorkflow, platform: str | None
+    store: ExecutionStore, workflow_file: WrittenWorkflow, platform: str | None
 ) -> Execution | None:
     """Return the execution that a file shows; None where it is not stored, or its plan differs."""
-    if not written.execution_id:
+    if not workflow_file.execution_id:
         return None
     try:
-        own = store.find(written.execution_id)
+        own = store.find(workflow_file.execution_id)
     except UnknownExecutionError:
         return None
-    is_same = own.plan == written.plan if platform is None else True
-    return own if is_same and own.plan.workflow == written.plan.workflow else None
+    is_same = own.plan == workflow_file.plan if platform is None else True
+    return own if is_same and own.plan.workflow == workflow_file.plan.workflow else None
 
 
 def _has_same_shape(one: Plan, other: Plan) -> bool:
@@ -296,7 +296,7 @@ def deadline_facts(
     probability: float, text: str, is_met: bool | None, no_promise: str | None
 ) -> list[Fact]:
     """Describe whether a deadline is met; `text` is the probability for people."""
-    status = "holds" if is_met else "at risk"
+    status = "on time" if is_met else "at risk"
     return [
         for_people("deadline", status if no_promise is None else "no promise"),
         Fact("probability", probability, "probability", text),

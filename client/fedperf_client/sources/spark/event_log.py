@@ -142,13 +142,13 @@ class Events:
         names: short names of the used events.
         skipped: lines that are skipped.
         line: number of the last line.
-        seen: names of the events so far.
+        event_names: names of the events so far.
     """
 
     names: frozenset[str]
     skipped: SkippedLines = SUCCESSFUL_TASKS
     line: int = 0
-    seen: set[str] = field(default_factory=set)
+    event_names: set[str] = field(default_factory=set)
     _file: str = ""
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
@@ -201,7 +201,7 @@ class Events:
         if event is None:
             yield self.bad(NO_EVENT if _ends_as_an_event(line) else TORN, number)
             return
-        self.seen.add(name)
+        self.event_names.add(name)
         yield name, event
 
     def _held_back(self, number: int, line: bytes) -> Iterator[tuple[str, Event] | SkippedRecord]:
@@ -446,8 +446,8 @@ class EventLog:
                 yield SkippedRecord(file.name, reason)
         yield from reader.end()
         if (
-            events.seen
-            and "SparkListenerApplicationStart" not in events.seen
+            events.event_names
+            and "SparkListenerApplicationStart" not in events.event_names
             and not self.is_partial
         ):
             yield SkippedRecord(WHOLE_LOG, _PART)

@@ -176,7 +176,7 @@ def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
     lines = size_lines(advised(seconds, COLD, sizes=sizes, deadline_seconds=60.0))
     assert [line[""] for line in lines] == ["->", " "]
     assert [line["core s"] for line in lines] == ["1.1", "4.4"]
-    assert str(lines[0]["deadline"]).startswith("holds, ")
+    assert str(lines[0]["deadline"]).startswith("on time, ")
     assert "nodes" not in lines[0]
     several = [*sizes, replace(FOUR_CORES, nodes=2)]
     assert [line["nodes"] for line in size_lines(advised(seconds, COLD, sizes=several))] == [

@@ -99,7 +99,7 @@ def test_people_get_one_screen(home: Home, workflow: Path) -> None:
         " in all instead of ",
         "chosen",
         "core s",
-        "holds, 9",
+        "on time, 9",
         "searched 4 sizes in ",
     ):
         assert words in ended.out

@@ -76,7 +76,7 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
         "P90",
         "interval",
         "deadline",
-        "start-up come on top",
+        "without queueing and start-up",
         "fewest cores that meet 4.2 d: 2",
     ):
         assert word in ended.out

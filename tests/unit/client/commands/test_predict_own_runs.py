@@ -348,7 +348,7 @@ def test_a_run_of_unknown_rows_shown_in_a_home_without_it_promises_nothing(
     for each in shown["plan"]:
         each["output_rows"] = 1e5  # now that they are told the start may answer
     file.write_text(json.dumps(shown))
-    assert ask(empty, file, *sizes)[2]["evidence"] == "the start that ships"
+    assert ask(empty, file, *sizes)[2]["evidence"] == "the pretrained model"
 
 
 def test_a_failed_run_of_unknown_rows_promises_nothing_at_another_size(empty: Home) -> None:

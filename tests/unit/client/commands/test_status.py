@@ -76,7 +76,7 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
     assert "First release: 30 November 2026." in said
     assert "runs stored before 29 November 2026, 00:00 UTC" in said
     assert "the default calendar" in said
-    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
+    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more organizations like this one"):
         assert change in said
 
 
@@ -88,7 +88,7 @@ def test_programs_read_the_same_and_within_eight_days(organization: Organization
     assert facts["calendar"] == "default"
     changes = facts["changes"]
     assert isinstance(changes, list)
-    more = next(each for each in changes if "members" in each["change"])
+    more = next(each for each in changes if "organizations" in each["change"])
     assert more["expected_error"] < facts["expected_error"]
     assert more["reports"] == facts["reports"]
     assert organization.status()["first_release"] == facts["first_release"]

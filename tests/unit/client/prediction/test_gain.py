@@ -59,7 +59,7 @@ def test_a_garbage_shared_model_makes_no_organization_worse(models: FetchedModel
 
 def test_gain_before_a_shared_model_takes_the_public_start_for_it(models: FetchedModels) -> None:
     gain = played(1, models, own=12)
-    assert (gain.executions, gain.asked) == (12, 150)
+    assert (gain.executions, gain.predictions) == (12, 150)
     assert list(gain.errors) == [LOCAL, PUBLIC_AS_IS, AS_IS, PERSONALIZED]
     assert list(gain.as_row()) == ["own", "asked", *gain.errors, "coverage"]
     assert min(gain.errors.values()) >= 1.0

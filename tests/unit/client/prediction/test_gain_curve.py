@@ -41,7 +41,7 @@ def test_every_number_of_own_executions_is_judged_on_workloads_that_are_left_out
     told: list[tuple[int, int]] = []
     points = curve(history, models, lambda done, total: told.append((done, total)))
     assert [each.executions for each in points] == [step for step in STEPS if step <= 10]
-    assert {each.asked for each in points} == {20}
+    assert {each.predictions for each in points} == {20}
     assert all(error >= 1 for each in points[1:] for error in each.errors.values())
     assert points[-1].errors[LOCAL] < points[1].errors[LOCAL]
     assert points[0].as_row()[LOCAL] is None  # nothing is known

@@ -36,7 +36,7 @@ def test_the_outlook_has_the_dates_and_numbers_of_the_schedule(policy: Policy) -
 def test_more_of_anything_is_expected_to_teach_more() -> None:
     as_it_is = forecast(SMALL, CALENDAR, at=JOINED).expected_error
     by_change = forecast_alternatives(SMALL, CALENDAR, at=JOINED)
-    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more members like this one"):
+    for change in ("epsilon = 2", "nominal_workloads = 400", "2 more organizations like this one"):
         assert by_change[change].expected_error < as_it_is
     assert "workloads_per_window = 200" in by_change
 
@@ -44,7 +44,7 @@ def test_more_of_anything_is_expected_to_teach_more() -> None:
 def test_a_declaration_that_may_not_be_made_is_not_suggested() -> None:
     most = replace(SMALL, nominal_workloads=60_000, workloads_per_window=60_000)
     changes = forecast_alternatives(most, CALENDAR, at=JOINED)
-    assert list(changes) == ["epsilon = 2", "2 more members like this one"]
+    assert list(changes) == ["epsilon = 2", "2 more organizations like this one"]
     bounded = replace(SMALL, lifetime_epsilon=1.0)
     assert "epsilon = 2" in forecast_alternatives(bounded, CALENDAR, at=JOINED)
 

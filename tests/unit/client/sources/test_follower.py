@@ -50,7 +50,7 @@ class Looks:
         for _ in range(100):
             now()
         found = follow(self._paths, self.seen, self._store, timer=timer or now)
-        self.seen = found.seen
+        self.seen = found.states
         return found
 
 

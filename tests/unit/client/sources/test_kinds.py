@@ -124,7 +124,7 @@ def test_a_kind_that_fails_while_it_reads_does_not_end_a_look(
     (problem,) = looked.problems
     assert told in problem
     assert looked.taken.new == 1
-    assert follow(paths, looked.seen, store).problems == ()  # named once until it changes
+    assert follow(paths, looked.states, store).problems == ()  # named once until it changes
 
 
 def test_a_source_without_what_a_source_has_is_named(

@@ -133,7 +133,7 @@ def test_a_sample_gets_no_gradient_from_another_samples_loss(model: GGFN) -> Non
     operators = batch.operators.requires_grad_()
     model(batch)[2].backward()
     assert operators.grad is not None
-    touched = batch.given[batch.samples[operators.grad.any(dim=1)]]
+    touched = batch.places[batch.samples[operators.grad.any(dim=1)]]
     assert set(touched.tolist()) == {2}
     model.zero_grad()
 
@@ -141,7 +141,7 @@ def test_a_sample_gets_no_gradient_from_another_samples_loss(model: GGFN) -> Non
 def test_a_batch_is_packed_time_major_with_every_edge_twice_and_one_loop_per_row() -> None:
     graphs = some_graphs(7)
     batch = collate(graphs)
-    lengths = [len(graphs[place].order) for place in batch.given.tolist()]
+    lengths = [len(graphs[place].order) for place in batch.places.tolist()]
     assert lengths == sorted(lengths, reverse=True)
     assert batch.batch_sizes.tolist() == [
         sum(length > step for length in lengths) for step in range(lengths[0])
@@ -149,7 +149,7 @@ def test_a_batch_is_packed_time_major_with_every_edge_twice_and_one_loop_per_row
     row = 0
     for step, alive in enumerate(batch.batch_sizes.tolist()):
         for sample in range(alive):
-            graph = graphs[int(batch.given[sample])]
+            graph = graphs[int(batch.places[sample])]
             assert np.array_equal(batch.operators[row].numpy(), graph.operators[step])
             assert int(batch.samples[row]) == sample
             row += 1

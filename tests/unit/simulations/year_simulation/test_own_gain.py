@@ -45,11 +45,11 @@ def test_one_workload_tells_nothing() -> None:
 def test_joined_is_compared_with_every_way_that_answers() -> None:
     none = np.full(40, np.nan)
     errors = {ALONE: none, WITH_START: ERRORS, JOINED: ERRORS - 0.05}
-    gain = LocalGain.of(errors, WORKLOADS, known=0)
+    gain = LocalGain.of(errors, WORKLOADS, training=0)
     assert list(gain.errors) == [WITH_START, JOINED]
     assert list(gain.changes) == [WITH_START]
     assert gain.errors[WITH_START] == pytest.approx(np.exp(np.median(ERRORS)))
-    assert (gain.asked, gain.workloads) == (40, 20)
+    assert (gain.test, gain.workloads) == (40, 20)
 
 
 def test_without_own_executions_nothing_is_judged(tmp_path: Path) -> None:

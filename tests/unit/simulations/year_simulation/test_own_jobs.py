@@ -25,19 +25,20 @@ def home(tmp_path: Path) -> Home:
 
 def test_a_quarter_of_the_workloads_is_kept_away_from_what_is_known(home: Home) -> None:
     jobs = read_history(home, seed=1)
-    asked = {each.workload for each in jobs.asked}
-    known = {each.workload for each in jobs.known}
+    asked = {each.workload for each in jobs.test}
+    known = {each.workload for each in jobs.training}
     assert (len(asked), len(known), jobs.stored) == (10, 30, 40)
     assert not asked & known
     assert jobs.names == asked | known
     assert read_history(home, seed=1) == jobs
-    assert {each.workload for each in read_history(home, seed=2).asked} != asked
+    assert {each.workload for each in read_history(home, seed=2).test} != asked
 
 
 def test_of_a_workload_the_last_executions_count(home: Home) -> None:
     jobs = read_history(home, seed=1)
-    ids = {each.execution_id for each in jobs.known if each.workload == jobs.known[0].workload}
-    number = int(jobs.known[0].workload.removeprefix("job-"))
+    name = jobs.training[0].workload
+    ids = {each.execution_id for each in jobs.training if each.workload == name}
+    number = int(name.removeprefix("job-"))
     assert ids == {f"execution-{number + 40 * turn}" for turn in (2, 3, 4)}
 
 
@@ -45,7 +46,7 @@ def test_of_many_workloads_some_are_drawn(home: Home, monkeypatch: pytest.Monkey
     monkeypatch.setattr(year, "MOST_WORKLOADS", 8)
     jobs = read_history(home, seed=1)
     assert (len(jobs.names), jobs.stored) == (8, 40)
-    assert len({each.workload for each in jobs.asked}) == 2
+    assert len({each.workload for each in jobs.test}) == 2
 
 
 def test_what_never_ended_well_is_not_asked_about(tmp_path: Path) -> None:
@@ -58,9 +59,9 @@ def test_what_never_ended_well_is_not_asked_about(tmp_path: Path) -> None:
         )
         store.add(make_execution(number) for number in range(6, 14))
     jobs = read_history(home, seed=1)
-    assert len(jobs.asked) == 2
-    assert all(each.is_ok for each in jobs.asked)
-    assert len(jobs.known) == 12
+    assert len(jobs.test) == 2
+    assert all(each.is_ok for each in jobs.test)
+    assert len(jobs.training) == 12
 
 
 def test_a_home_without_executions_has_none(tmp_path: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_home_without_executions_has_none(tmp_path: Path) -> None:
 
 def test_the_home_stays_as_it_is(home: Home) -> None:
     before = contents(home.directory)
-    assert read_history(home, seed=1).known
+    assert read_history(home, seed=1).training
     assert contents(home.directory) == before
 
 

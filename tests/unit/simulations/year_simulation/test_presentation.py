@@ -47,8 +47,8 @@ RELEASE = SimulatedRelease(
     has_left=True,
 )
 GAIN = LocalGain(
-    known=150,
-    asked=60,
+    training=150,
+    test=60,
     workloads=50,
     errors={ALONE: 1.4, WITH_START: 1.3, JOINED: 1.5},
     means={ALONE: 2.0, WITH_START: 1.82, JOINED: 1.8},

@@ -183,7 +183,7 @@ def test_a_deadline_that_is_none_is_refused() -> None:
     (EvidenceSource.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
     (EvidenceSource.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
     (EvidenceSource.OWN_JOBS, 0, "own jobs of its kind"),
-    (EvidenceSource.START, 0, "the start that ships"),
+    (EvidenceSource.START, 0, "the pretrained model"),
 ])  # fmt: skip
 def test_an_answer_says_what_it_rests_on(source: EvidenceSource, runs: int, text: str) -> None:
     assert Evidence(source, runs).text == text

@@ -30,12 +30,12 @@ def outcome(workloads: int, *members: EnsembleMember) -> EnsembleWeights:
 
 def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
     assert [
-        (line["member"], line["weight"], line["error"], line["why"])
+        (line["learner"], line["weight"], line["error"], line["why"])
         for line in map(texts_of, member_facts([outcome(STACKED_FROM - 1)]))
     ] == [
         ("first", "70%", "1.200x", "least error"),
         ("second", "30%", "1.500x", "1.25x the least error"),
-        ("third", "0%", "2.400x", "2.00x the least error, below the smallest"),
+        ("third", "0%", "2.400x", "2.00x the least error, weight below 1%"),
     ]
     weights, errors = weighting_rules([outcome(STACKED_FROM - 1)])
     assert "weights fall with the error" in weights

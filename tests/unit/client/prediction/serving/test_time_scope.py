@@ -26,7 +26,7 @@ def notes(plan: Plan, own: Execution | None = None) -> PredictionNotes:
 )
 def test_it_says_what_a_time_is_of(platform: Platform, says: str) -> None:
     found = notes(chain_plan(platform=platform))
-    assert found.scope_sentence == f"{says}; waiting and start-up come on top"
+    assert found.scope_sentence == f"{says}, without queueing and start-up"
     assert found.startup_seconds is None
 
 
@@ -38,6 +38,6 @@ def test_several_engines_run_already() -> None:
 
 def test_what_an_own_execution_tells_of_its_start_is_said() -> None:
     own = make_execution(1, measurement=Measurement(2.0, startup_seconds=12.0))
-    assert notes(own.plan, own).scope_sentence.endswith("come on top, 12 s when it ran")
+    assert notes(own.plan, own).scope_sentence.endswith("queueing and start-up, 12 s when it ran")
     later = replace(own, measurement=Measurement(2.0))
     assert notes(own.plan, later).startup_seconds is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedperf_campaigns.campaign import sampling as sampler
 from fedperf_campaigns.campaign.definition import CHOOSING, Strategy
 from fedperf_campaigns.campaign.sampling import (
-    LEAST_JUDGED,
+    LEAST_MEASURED,
     START,
     Rows,
     SamplingGrid,
@@ -148,7 +148,7 @@ def test_the_error_is_that_on_configurations_left_out() -> None:
     assert whole.left_out_error(lawful) < 0.05
     # Log-normal with a spread of 0.8: nobody who has not seen one can be nearer than this.
     assert whole.left_out_error(lawless) > 0.4
-    assert whole.left_out_error(dict(list(lawful.items())[: LEAST_JUDGED - 1])) == math.inf
+    assert whole.left_out_error(dict(list(lawful.items())[: LEAST_MEASURED - 1])) == math.inf
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_lawful_job_is_enough_long_before_the_grid_ends() -> None:
     table = grid()
     choosing = made(table, "active", target=0.05)
     measured = campaign(choosing, table)
-    assert LEAST_JUDGED + 2 <= len(measured) < 36
+    assert LEAST_MEASURED + 2 <= len(measured) < 36
     assert "left out" in choosing.reason
 
 
@@ -197,7 +197,7 @@ def test_equal_seconds_are_enough_as_soon_as_an_error_is_believed() -> None:
     measured: dict[int, float] = {}
     while (row := choosing.next(measured, NONE_FAILED)) is not None:
         measured[row] = 7.0
-    assert len(measured) == LEAST_JUDGED + 2 < START
+    assert len(measured) == LEAST_MEASURED + 2 < START
 
 
 numbers = st.floats(0.1, 1e6).map(lambda value: float(f"{value:.2g}"))
@@ -243,7 +243,7 @@ def test_over_any_grid_it_ends_and_never_leaves_the_grid(
 def test_a_large_grid_is_judged_by_some_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     table = grid()
     before = campaign(made(table, "active"), table, most=START)
-    monkeypatch.setattr(sampler, "MOST_JUDGED", 20)
+    monkeypatch.setattr(sampler, "MOST_TARGETS", 20)
     row = made(table, "active").next(before, NONE_FAILED)
     assert row is not None
     assert row not in before

@@ -7,10 +7,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 
+from fedperf_server.endpoints.flower_strategy import FlowerStrategy
 from fedperf_server.endpoints.gateway import body_content, body_in
 from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.wire import codec
-from fedperf_simulations.federation.flower_strategy import FlowerStrategy
 from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights
 
 if TYPE_CHECKING:
