@@ -66,11 +66,12 @@ clocked: $(SLOW)
 computed: $(SLOW)
 	nice -n 19 $(PYTEST_SLOW) --timeout 900 tests $(CLOCKED:%=--ignore=%) $(OR_NONE_LEFT)
 
-lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code
+lint: $(STAMP) ## format and lint; what is imported is declared, and the other way round; no unused code, no replaced words
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/deptry shared client server simulations
 	$(BIN)/vulture
+	$(BIN)/python -m tests.shape.words
 
 types: $(STAMP) ## mypy --strict on code and tests
 	$(BIN)/mypy

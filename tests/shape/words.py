@@ -22,6 +22,9 @@ PACKAGES = ("client", "server", "shared", "simulations")
 EXEMPT = {"CHANGELOG.md"}
 """Pages of what was."""
 
+STORED = {"simulations/fedperf_simulations/demo/summary.py": {"asked", "newcomer"}}
+"""Names that are keys of stored results."""
+
 PARTS = {
     "belief": "posterior",
     "brake": "withhold",
@@ -132,10 +135,14 @@ def replaced_in_module(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def replaced_phrases(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and phrase of a text; a line break counts as a space."""
+    """Yield line and phrase of a text; a line break counts as a space.
+
+    Single words are looked for on pages only, as keys of stored rows are words too.
+    """
     text = path.read_text(encoding="utf-8")
     one_line = re.sub(r"\s", " ", text).lower()
-    for phrase in PHRASES:
+    phrases = [each for each in PHRASES if path.suffix != ".py" or not each.isalpha()]
+    for phrase in phrases:
         for match in re.finditer(rf"\b{re.escape(phrase)}\b", one_line):
             yield text.count("\n", 0, match.start()) + 1, phrase
 
@@ -169,6 +176,8 @@ def main() -> int:
         place = path.relative_to(ROOT)
         if path.suffix == ".py":
             for line, text, word, term in replaced_in_module(path):
+                if text in STORED.get(str(place), ()):
+                    continue
                 counts[word] += 1
                 lines.append(f"{place}:{line}: {text}: {word} -> {term}")
         for line, phrase in replaced_phrases(path):

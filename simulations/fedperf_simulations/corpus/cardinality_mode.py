@@ -11,7 +11,7 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.harness.cells import Value
 
-TRUE_ROWS, KNOWN_BEFORE = "true rows", "known before"
+TRUE_ROWS, KNOWN_BEFORE = "actual cardinalities", "estimated cardinalities"
 BOTH = (TRUE_ROWS, KNOWN_BEFORE)
 
 

@@ -65,7 +65,7 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     }
     assert {*ours, "always polars", "best rule per class"} <= choosers
     given = {row["information"] for row in rows if row["part"] in ("accuracy", "paired", "chosen")}
-    assert given == {"true rows", "known before"}
+    assert given == {"actual cardinalities", "estimated cardinalities"}
     assert all(row["mean regret"] >= 0 for row in rows if row["part"] == "mixed")
     plots = summary["plots"]
     assert isinstance(plots, list)

@@ -57,7 +57,7 @@ LARGER, MORE_CORES = "larger inputs", "more cores"
 COUNTED = ("asked", "flagged", "within", "within, flagged", "below P90")
 
 NOTES = (
-    "at home: the start that ships was trained on executions of these organizations, so q50 there "
+    "at home: the pretrained model was trained on executions of these organizations, so q50 there "
     "is no figure for unseen workloads; what intervals cover is judged by it all the same",
 )
 

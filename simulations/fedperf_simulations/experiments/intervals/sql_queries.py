@@ -52,7 +52,7 @@ from fedperf_simulations.harness.experiment import Row, Settings, Target
 QUICK_EPOCHS, QUICK_PLANS = 1, 200
 
 ON_DUCKDB, ON_SPARK = "judged SQL on DuckDB", "judged SQL on Spark"
-SHIPPED, ANALYTIC = "the start that ships", "analytic cost model alone"
+SHIPPED, ANALYTIC = "the pretrained model", "analytic cost model alone"
 ON_ROWS = "regression on scanned rows, other queries"
 
 MOST_Q50, MOST_Q90 = 1.7, 4.0

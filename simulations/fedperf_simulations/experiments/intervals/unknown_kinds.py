@@ -108,7 +108,7 @@ HOMES: Mapping[str, HomeKind] = {
 }
 
 NOTES = (
-    "unknown kinds: questions are of parts of the measured set that the start that ships was not "
+    "unknown kinds: questions are of parts of the measured set that the pretrained model was not "
     "trained on, those about Spark of the judged session",
 )
 

@@ -54,7 +54,7 @@ LIMITS: Mapping[str, float] = {MOVED: 0.05, MOST_MOVED: 0.15, WIDER: 0.2, MORE_R
 """Shares by which medians may move and intervals grow."""
 
 NOTES = (
-    "unrelated work: the start that ships was trained on these executions; how far answers move "
+    "unrelated work: the pretrained model was trained on these executions; how far answers move "
     "is asked, not how good they are",
 )
 

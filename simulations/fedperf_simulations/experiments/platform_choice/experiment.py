@@ -108,7 +108,7 @@ RIVALS = (BOOSTING, NETWORK)
 NOTES = (
     "cases of this set were looked at twice before, with earlier models; GGFN's loss was chosen on "
     "lessons, which are not judged; of boosting's parameters nothing was searched",
-    "the best single platform of each case is that of the log's single runs; by the runs in turns "
+    "the best single platform of each case is that of the log's single runs; by interleaved runs "
     "it is the minimum of medians, which favours it",
 )
 

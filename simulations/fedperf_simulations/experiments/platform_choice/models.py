@@ -164,7 +164,7 @@ CHOICE = "our choice"
 ROBUST = "our choice, where a difference can be told"
 FASTEST = "fastest"
 BEST_ALONE = "best single platform of each case"
-BEST_ALONE_AGAIN = "best single platform of each case, by the runs in turns"
+BEST_ALONE_AGAIN = "best single platform of each case, by interleaved runs"
 LOG_SAID, HALF_WIDTH = "log seconds said", "half width"
 RERUN = 8
 """So many of the fastest assignments run again."""
