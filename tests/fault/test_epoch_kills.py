@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, type_coerce
+from sqlalchemy.types import NullType
 
 from fedperf_server.controllers.drift import stored_drifts
 from fedperf_server.rehearsal import buffer
@@ -53,7 +54,8 @@ def state(database: Database) -> dict[str, Counter[tuple[object, ...]]]:
             columns = [each for each in table.columns if not _is_when(each.name)]
             if name == ReceiptRow.__tablename__:  # the payload says when
                 columns = [each for each in columns if each.name != "payload"]
-            found[name] = Counter(map(tuple, session.execute(select(*columns)).all()))
+            as_stored = [type_coerce(each, NullType()) for each in columns]
+            found[name] = Counter(map(tuple, session.execute(select(*as_stored)).all()))
     return found
 
 

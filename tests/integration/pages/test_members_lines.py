@@ -125,7 +125,7 @@ def test_the_lines_of_a_members_pages_end_well_in_their_order(tmp_path: Path) ->
             if line == "fedperf init":
                 shell.run(f"fedperf ingest {EARLIER}")
     [compared] = [told for line, told in said.items() if line.endswith("--execute")]
-    assert compared.startswith("run it on ")
+    assert compared.startswith("recommended: ")
     assert re.search(r"the advised plan (was the fastest|took \d)", compared)
     assert (here / "advice.html").read_text().startswith("<!doctype html>")
 
