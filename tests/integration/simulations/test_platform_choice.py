@@ -61,7 +61,7 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
     ours = {
         f"{name}{given}"
         for name in (CHOICE, ROBUST, "boosting", "GGFN")
-        for given in ("", ", known before")
+        for given in ("", ", estimated cardinalities")
     }
     assert {*ours, "always polars", "best rule per class"} <= choosers
     given = {row["information"] for row in rows if row["part"] in ("accuracy", "paired", "chosen")}
