@@ -150,6 +150,11 @@ class Workflow:
         """Rows of all sources: the size of a workflow."""
         return sum(each.output_rows for each in self.operators if not each.inputs)
 
+    @property
+    def source_bytes(self) -> float:
+        """Bytes that all sources return."""
+        return sum(each.output_bytes for each in self.operators if not each.inputs)
+
     def prefix(self, positions: Iterable[int]) -> "Workflow":
         """These operators alone, in ascending order; what is known of sources stays.
 

@@ -238,7 +238,7 @@ class ScaledPlan:
     @property
     def source_bytes(self) -> float:
         """Bytes of all sources."""
-        return _source_bytes(self.plan)
+        return self.plan.workflow.source_bytes
 
     @property
     def words(self) -> str:
@@ -289,7 +289,8 @@ def scale_input(plan: Plan, size: InputSize) -> ScaledPlan:
     """
     factor = size.value
     if not size.is_factor:
-        held = plan.workflow.source_rows if size.column == ROWS else _source_bytes(plan)
+        workflow = plan.workflow
+        held = workflow.source_rows if size.column == ROWS else workflow.source_bytes
         if not held > 0:
             raise InvalidValueError(
                 f"the {size.column} of the sources of this workflow are unknown; use a multiple, "
@@ -363,10 +364,6 @@ def _fixed_seconds(
         return None
     longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
-
-
-def _source_bytes(plan: Plan) -> float:
-    return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
 
 
 def _growth(operator: Operator, of_inputs: Sequence[float], read: Sequence[float]) -> float:

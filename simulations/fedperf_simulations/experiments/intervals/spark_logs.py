@@ -221,7 +221,9 @@ def _fixed_and_regressed(
 ) -> dict[str, Floats]:
     """Return log seconds by what anybody would try, [queries]."""
     rows = np.log1p([_all_rows(each.plan) for each in plans])
-    read = np.log1p([_source_bytes(plan_with_estimated_cardinalities(each.plan)) for each in plans])
+    read = np.log1p(
+        [plan_with_estimated_cardinalities(each.plan).workflow.source_bytes for each in plans]
+    )
     return {
         CONSTANTS: np.log(0.19) + 0.22 * rows,
         ON_ROWS: regressions_without(groups, rows, log_seconds),
@@ -231,10 +233,6 @@ def _fixed_and_regressed(
 
 def _all_rows(plan: Plan) -> float:
     return sum(each.output_rows for each in plan.workflow.operators)
-
-
-def _source_bytes(plan: Plan) -> float:
-    return sum(each.output_bytes for each in plan.workflow.operators if not each.inputs)
 
 
 def _has_files(plan: Plan) -> bool:
