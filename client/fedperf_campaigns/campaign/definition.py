@@ -146,7 +146,7 @@ def component_problems(components: Sequence[Component], columns: Collection[str]
 def unused_columns(components: Sequence[Component], columns: Sequence[str]) -> list[str]:
     """Return columns that no component receives: run times do not vary with them.
 
-    A function is told all; `platform` says where those run that name none.
+    A function receives all columns. `platform` is where components run that name no platform.
     """
     used: set[str] = set()
     for each in components:

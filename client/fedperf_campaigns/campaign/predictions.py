@@ -7,7 +7,7 @@ may be there to save time. Times are those of the whole job, from its first comp
 last one's end.
 
 Failed trials count. A trial stopped by its timeout is right-censored. A configuration that ran out
-of memory and never succeeded is never said to meet a deadline, nor is the same with a larger
+of memory and never succeeded does not meet any deadline, and neither does the same with a larger
 input.
 """
 

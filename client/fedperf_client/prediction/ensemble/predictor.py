@@ -112,7 +112,7 @@ PAIRS_FROM = 10
 contain a pair twice, and their ensemble is mostly the pretrained model with its level corrected."""
 
 MOSTLY = 2 / 3
-"""Share of a prediction from which on it is said to rest on one source alone."""
+"""Share of a prediction from which on one source is named as its evidence."""
 
 MOST_HELD = 256
 """Entries of each cache."""
