@@ -67,6 +67,13 @@ def test_the_source_reads_the_line_of_its_guide(tmp_path: Path) -> None:
     assert open_job_log(tmp_path / "other") is None
 
 
+def test_job_log_with_an_overlong_line_skips_it_once_and_reads_the_next(tmp_path: Path) -> None:
+    [line] = re.findall(r'`(\{"job".*?\})`', (GUIDES / "source.md").read_text(encoding="utf-8"))
+    (tmp_path / "log").write_text(f"{line}\n{line[:-1]}{' ' * 25_000}}}\n{line}\n")
+    records = list(example("source.md")["open_job_log"](tmp_path / "log").read())
+    assert [isinstance(each, SkippedRecord) for each in records] == [False, True, False]
+
+
 @pytest.mark.usefixtures("threads_of_arrow")
 def test_the_engine_runs_its_operations() -> None:
     engine = example("engine.md")["ArrowEngine"](threads=1)
