@@ -89,7 +89,7 @@ map: ## every module with what it is; those of one package by IN=client
 check: export PICK := --first-of-each
 check: lint types contracts test slow ## what CI runs, with one slow test of each file, under 35 minutes
 
-nightly: export PICK := --resume $(CURDIR)/out/nightly/$(shell git rev-parse HEAD)
+nightly: export PICK = --resume $(CURDIR)/out/nightly/$(shell git rev-parse HEAD)
 nightly: lint types contracts test slow ## everything, under 3 hours; goes on where it stopped
 
 clean: ## remove what was made here

@@ -118,9 +118,9 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield getattr(node, "lineno", 1), text
 
 
-def replaced_in_module(path: Path) -> Iterator[tuple[int, str, str, str]]:
+def replaced_in_module(source: str) -> Iterator[tuple[int, str, str, str]]:
     """Yield line, text, replaced word and its term for names and openings of docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(source)
     for line, name in identifiers(tree):
         if name in NAMES:
             yield line, name, name, NAMES[name]
@@ -134,14 +134,13 @@ def replaced_in_module(path: Path) -> Iterator[tuple[int, str, str, str]]:
                 yield line, first, f'docstring "{opening} ..."', "a subject and a verb"
 
 
-def replaced_phrases(path: Path) -> Iterator[tuple[int, str]]:
+def replaced_phrases(text: str, *, is_page: bool) -> Iterator[tuple[int, str]]:
     """Yield line and phrase of a text; a line break counts as a space.
 
     Single words are looked for on pages only, as keys of stored rows are words too.
     """
-    text = path.read_text(encoding="utf-8")
     one_line = re.sub(r"\s", " ", text).lower()
-    phrases = [each for each in PHRASES if path.suffix != ".py" or not each.isalpha()]
+    phrases = [each for each in PHRASES if is_page or not each.isalpha()]
     for phrase in phrases:
         for match in re.finditer(rf"\b{re.escape(phrase)}\b", one_line):
             yield text.count("\n", 0, match.start()) + 1, phrase
@@ -173,14 +172,15 @@ def main() -> int:
     for path in (*modules(), *pages()):
         if not any(path.is_relative_to(folder) for folder in folders):
             continue
-        place = path.relative_to(ROOT)
-        if path.suffix == ".py":
-            for line, text, word, term in replaced_in_module(path):
+        place, source = path.relative_to(ROOT), path.read_text(encoding="utf-8")
+        is_page = path.suffix != ".py"
+        if not is_page:
+            for line, text, word, term in replaced_in_module(source):
                 if text in STORED.get(str(place), ()):
                     continue
                 counts[word] += 1
                 lines.append(f"{place}:{line}: {text}: {word} -> {term}")
-        for line, phrase in replaced_phrases(path):
+        for line, phrase in replaced_phrases(source, is_page=is_page):
             counts[phrase] += 1
             lines.append(f"{place}:{line}: {phrase} -> {PHRASES[phrase]}")
     if options.counts:
