@@ -237,7 +237,7 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
     """Find work that was repeated, or lost."""
     own_text = None
     if job.query.has_failed:
-        own_text = last_text(job.query.failures) or FailureText.of("", job.query.failure)
+        own_text = last_text(job.query.failures) or FailureText.of(job.query.failure)
     causes, again = causes_of(job.lost, job.removals, own_text), list(_repeated(job))
     if again and not causes:
         causes = [FailureCause(None, "")]

@@ -363,9 +363,9 @@ class SparkQuery:
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
-    def failed(self, part: str, message: object) -> None:
+    def failed(self, message: object) -> None:
         """Record that the query, or a part of it, failed."""
-        self.failures.append(FailureText.of(part, message))
+        self.failures.append(FailureText.of(message))
         del self.failures[:-MAX_FAILURES]
 
     def take_plan(self, event: Event) -> None:
@@ -382,7 +382,7 @@ class SparkQuery:
         self.has_error = None if error is None else bool(error)
         self.failure = fields.line(event, "errorMessage") or self.failure
         if self.has_error:
-            self.failed(str(self), error)
+            self.failed(error)
 
     def take_job_end(self, number: int, event: Event) -> None:
         """Read the end of one of its jobs."""
@@ -391,7 +391,7 @@ class SparkQuery:
         if result.get("Result") != "JobSucceeded":
             error = fields.part(result, "Exception")
             self.has_failed_jobs, self.failure = True, fields.line(error, "Message")
-            self.failed(f"job {number}", error.get("Message"))
+            self.failed(error.get("Message"))
         if "Completion Time" in event:  # from Spark 1.5 on
             self.last_stage_at = fields.milliseconds(event, "Completion Time")
 
@@ -406,7 +406,7 @@ class SparkQuery:
         stage.announced = fields.count(info, "Number of Tasks")
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
-            self.failed(str(stage), info.get("Failure Reason"))
+            self.failed(info.get("Failure Reason"))
         self.has_failed_tasks |= stage.attempt > 0
         for each in fields.objects(info, "Accumulables"):
             name = each.get("Name")
