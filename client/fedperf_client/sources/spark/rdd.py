@@ -22,10 +22,8 @@ from fedperf_client.sources.spark.plan import (
     PhysicalPlan,
     PlanNode,
     PlanTooLargeError,
-    is_accelerated,
-    kind_of,
+    parse_name,
     runs_python,
-    steps_of,
 )
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
@@ -157,13 +155,13 @@ def has_python(info: Event) -> bool:
 def _rdd(info: Event) -> Rdd:
     number = fields.integer(info, "RDD ID")
     scope, call = _scope(number, info)
+    kind, code_steps, is_accelerated = parse_name(call or fields.words(info, "Name"))
     if call:
-        kind = _CALLS[call] if call in _CALLS else kind_of(call)
+        kind = _CALLS.get(call, kind)
     else:
-        call = fields.words(info, "Name")
-        kind = _CLASSES.get(call, OperatorKind.OTHER)
+        kind = _CLASSES.get(fields.words(info, "Name"), OperatorKind.OTHER)
     parents = dict.fromkeys(x for x in fields.sequence(info, "Parent IDs") if isinstance(x, int))
-    return Rdd(number, scope, kind, steps_of(call), tuple(parents), is_accelerated(call))
+    return Rdd(number, scope, kind, code_steps, tuple(parents), is_accelerated)
 
 
 def _scope(number: int, info: Event) -> tuple[str, str]:

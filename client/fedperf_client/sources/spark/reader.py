@@ -172,15 +172,12 @@ class Application:
             if query.is_job:  # its plan follows from the stages that ran
                 query.plan, query.counters = job_plan(tuple(query.stages.values()))
                 query.shape = shape_of(query.plan)
-        except InvalidInputError as error:
-            query.problem = query.problem or str(error)
-        reason = query.problem or _skip_reason(query)
-        if reason or query.cluster is None:
-            return SkippedRecord(str(query), reason or "no executor is known for its time")
-        try:
+            reason = query.problem or _skip_reason(query)
+            if reason or query.cluster is None:
+                return SkippedRecord(str(query), reason or "no executor is known for its time")
             return self._execution(query, query.cluster)
         except InvalidInputError as error:
-            return SkippedRecord(str(query), str(error))
+            return SkippedRecord(str(query), query.problem or str(error))
 
     def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
         # The same id whenever and wherever this log is read; local.
