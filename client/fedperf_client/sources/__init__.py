@@ -12,7 +12,7 @@ it was tried on.
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -259,14 +259,7 @@ def _kinds() -> tuple[tuple[str, OpenSource | BrokenKindError], ...]:
 
 
 def _open(path: Path) -> tuple[str, Source]:
-    opened = _try_kinds(path)
-    if opened is None:
-        raise UnknownSourceError(path, (name for name, _ in _kinds()))
-    return opened
-
-
-def _try_kinds(path: Path) -> tuple[str, Source] | None:
-    """Return the name of the kind that reads `path`, and the source; None if no kind does."""
+    """Return the name of the kind that reads `path`, and the source; errors as `open_source`."""
     nothing: NothingToReadError | None = None
     for name, open_kind in _kinds():
         if isinstance(open_kind, BrokenKindError):
@@ -284,9 +277,7 @@ def _try_kinds(path: Path) -> tuple[str, Source] | None:
             raise BrokenKindError(name, error) from error
         if source is not None:
             return name, source
-    if nothing is not None:
-        raise nothing
-    return None
+    raise nothing or UnknownSourceError(path, (name for name, _ in _kinds()))
 
 
 @contextmanager
@@ -317,7 +308,8 @@ def _entries(path: Path, *, is_named: bool) -> list[Path] | None:
                     raise _remote(f"{match[1]}://{match[2]}")
                 raise InvalidInputError(f"{path}: no such file or directory")
             return None
-        if _try_kinds(path) is not None:
+        with suppress(UnknownSourceError):
+            _open(path)
             return None
         return [
             Path(entry.path)

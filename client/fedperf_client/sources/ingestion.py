@@ -254,30 +254,10 @@ class SourceCheckResult:
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FollowTask:
-    """A call of `follow` for a background process; can be pickled.
-
-    Attributes:
-        store: the organization's database of executions.
-        paths: files and directories to follow.
-        states: of the call before.
-    """
-
-    store: Path
-    paths: tuple[Path, ...]
-    states: dict[Path, SourceState]
-
-    def __call__(self) -> SourceCheckResult:
-        """Ingest new and changed sources; errors as `follow`."""
-        with ExecutionStore.open(self.store) as store:
-            return follow(self.paths, self.states, store)
-
-
 def follow(
     paths: Iterable[Path],
     states: dict[Path, SourceState],
-    store: ExecutionStore,
+    store: Path,
     *,
     timer: Callable[[], float] = time.monotonic,
 ) -> SourceCheckResult:
@@ -288,32 +268,39 @@ def follow(
     restarted daemon goes on. A source that cannot be read is a problem once until it changes.
     Files of unknown kinds, and empty ones, are problems only where they were named explicitly.
 
+    Args:
+        paths: files and directories to follow.
+        states: of the call before.
+        store: the organization's database of executions.
+        timer: in seconds.
+
     Raises:
         StorageError: the store cannot be written.
     """
     counts, problems = IngestionCounts(), list[str]()
-    stored = {path: SourceState(*state) for path, state in store.sources().items()}
-    states = stored | states
-    for path, is_named in find_sources(paths, problems):
-        state, before = _state_of(path), states.get(path)
-        if state is None:
-            continue
-        is_unchanged = before is not None and (
-            (before.modified, before.size) == (state.modified, state.size)
-            or timer() < before.next_at
-        )
-        if is_unchanged:
-            continue
-        start = timer()
-        try:
-            counts += ingest_source(path, store)
-            store.source_was_read(path, state.modified, state.size)
-        except (UnknownSourceError, NothingToReadError) as error:
-            problems += [str(error)] if is_named else []
-        except InvalidInputError as error:
-            problems.append(str(error))
-        end = timer()
-        states[path] = replace(state, next_at=end + (end - start) / READING_SHARE)
+    with ExecutionStore.open(store) as opened:
+        stored = {path: SourceState(*state) for path, state in opened.sources().items()}
+        states = stored | states
+        for path, is_named in find_sources(paths, problems):
+            state, before = _state_of(path), states.get(path)
+            if state is None:
+                continue
+            is_unchanged = before is not None and (
+                (before.modified, before.size) == (state.modified, state.size)
+                or timer() < before.next_at
+            )
+            if is_unchanged:
+                continue
+            start = timer()
+            try:
+                counts += ingest_source(path, opened)
+                opened.source_was_read(path, state.modified, state.size)
+            except (UnknownSourceError, NothingToReadError) as error:
+                problems += [str(error)] if is_named else []
+            except InvalidInputError as error:
+                problems.append(str(error))
+            end = timer()
+            states[path] = replace(state, next_at=end + (end - start) / READING_SHARE)
     return SourceCheckResult(counts, states, tuple(problems))
 
 

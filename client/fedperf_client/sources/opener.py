@@ -18,7 +18,6 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -60,6 +59,14 @@ _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_ENCRYPTED = 1
 _ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, KeyError, struct.error)
 _NO_CONTENT = (".", "__MACOSX")
+_DAMAGE = (
+    RuntimeError,  # of lz4.frame
+    ValueError,
+    gzip.BadGzipFile,
+    zlib.error,
+    zstandard.ZstdError,
+    zipfile.BadZipFile,
+)
 _DAMAGED = "the compressed log is damaged ({})"
 _CUT_PACKED = f"cut off in the middle of compressed bytes, {READ_ON}"
 
@@ -70,13 +77,21 @@ _JSON_WIDE_BYTES = 4  # of each character of a text with one beyond the first 65
 _Codec = Callable[[IO[bytes]], Iterator[bytes]]
 
 
-class FilePlace(Protocol):
-    """A file or directory, as far as readers of logs use `pathlib.Path`."""
+class LogFile(Protocol):
+    """A file, as far as readers of logs use `pathlib.Path`."""
 
     @property
     def name(self) -> str:
         """The name without directories."""
         ...
+
+    def open(self, mode: Literal["rb"]) -> IO[bytes]:
+        """Open the bytes of a file."""
+        ...
+
+
+class FilePlace(LogFile, Protocol):
+    """A file or directory, as far as readers of logs use `pathlib.Path`."""
 
     def is_dir(self) -> bool:
         """Return whether it is a directory."""
@@ -88,10 +103,6 @@ class FilePlace(Protocol):
 
     def iterdir(self) -> "Iterator[FilePlace]":
         """Yield the entries of a directory, in any order."""
-        ...
-
-    def open(self, mode: Literal["rb"]) -> IO[bytes]:
-        """Open the bytes of a file."""
         ...
 
 
@@ -230,25 +241,13 @@ class ZipPlace:
 
 @dataclass(frozen=True, slots=True)
 class JoinedFile:
-    """A file that was split into several parts; see `FilePlace`."""
+    """A file that was split into several parts; see `LogFile`."""
 
     name: str
-    parts: tuple[FilePlace, ...]
+    parts: tuple[LogFile, ...]
 
     def __str__(self) -> str:
         return str(self.parts[0])
-
-    def is_dir(self) -> bool:
-        """Return False."""
-        return False
-
-    def is_file(self) -> bool:
-        """Return True."""
-        return True
-
-    def iterdir(self) -> Iterator[FilePlace]:
-        """Raise NotADirectoryError."""
-        raise NotADirectoryError(20, "Not a directory", str(self))
 
     def open(self, mode: Literal["rb"]) -> IO[bytes]:
         """Open the bytes of all parts."""
@@ -296,24 +295,30 @@ def exceeds_json_memory(text: bytes) -> bool:
     return characters + values * _JSON_VALUE_BYTES + pairs * _JSON_PAIR_BYTES > MAX_PARSED_BYTES
 
 
-def is_packed(path: FilePlace) -> bool:
+def is_packed(path: LogFile) -> bool:
     """Return whether the first bytes of a file are those of a codec."""
     with path.open("rb") as stream:
         return _codec_of(stream.read(_MAGIC_BYTES)) is not None
 
 
-def read_blocks(path: FilePlace) -> Iterator[bytes]:
+def read_blocks(path: LogFile) -> Iterator[bytes]:
     """Yield the bytes of a log, decompressed, and text as UTF-8.
 
     Raises:
         DamagedLogError: the bytes are damaged or cut off; all bytes before were yielded.
         OSError: the file cannot be read.
     """
-    with _damage(path):
+    try:
         with path.open("rb") as stream:
             start = stream.read(_MAGIC_BYTES)
         with path.open("rb") as stream:
             yield from _as_utf8(_unpacked(stream, start))
+    except DamagedLogError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except EOFError as error:
+        raise CutLogError(f"{path}: {_CUT_PACKED}") from error
+    except _DAMAGE as error:
+        raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 
 
 def _codec_of(start: bytes) -> _Codec | None:
@@ -365,25 +370,6 @@ _ENCODINGS = (
     (b"{\0", "utf-16-le"),
     (b"\0{", "utf-16-be"),
 )
-
-
-@contextmanager
-def _damage(path: FilePlace) -> Iterator[None]:
-    try:
-        yield
-    except DamagedLogError as error:
-        raise type(error)(f"{path}: {error}") from error
-    except EOFError as error:
-        raise CutLogError(f"{path}: {_CUT_PACKED}") from error
-    except (
-        RuntimeError,  # of lz4.frame
-        ValueError,
-        gzip.BadGzipFile,
-        zlib.error,
-        zstandard.ZstdError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 
 
 def _plain(stream: IO[bytes]) -> Iterator[bytes]:

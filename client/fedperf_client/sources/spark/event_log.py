@@ -31,6 +31,7 @@ from fedperf_client.sources.opener import (
     DamagedLogError,
     FilePlace,
     JoinedFile,
+    LogFile,
     UnreadCodecError,
     exceeds_json_memory,
     is_packed,
@@ -166,7 +167,7 @@ class Events:
         """Return a problem with a line of the current file, by default the last line."""
         return SkippedRecord(f"line {number or self.line} of {self._file}", reason)
 
-    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | SkippedRecord]:
+    def of(self, path: LogFile) -> Iterator[tuple[str, Event] | SkippedRecord]:
         """Yield name and content of each used event, and each bad line; errors as `lines`.
 
         Updates that are held back when a file turns out to be damaged come with the next file.
@@ -304,7 +305,7 @@ def _mended(line: bytes) -> Event | None:
 
 
 def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
-    path: FilePlace,
+    path: LogFile,
     skipped: SkippedLines = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
@@ -404,7 +405,7 @@ _EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 class EventLog:
     """The log of one application."""
 
-    files: tuple[FilePlace, ...]  # in order
+    files: tuple[LogFile, ...]  # in order
     is_partial: bool = False  # earlier events are missing
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
@@ -599,11 +600,11 @@ def _part_numbers(names: Sequence[str]) -> list[int] | None:
     return numbers if is_whole and len(set(numbers)) == len(numbers) else None
 
 
-def _begins_a_log(file: FilePlace) -> bool:
+def _begins_a_log(file: LogFile) -> bool:
     return any(each in _FIRST_EVENTS for each in _first_names(file, 1))
 
 
-def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
+def _first_names(file: LogFile, count: int = _FIRST_LINES) -> list[str]:
     names = list[str]()
     with suppress(InvalidInputError, OSError):
         names.extend(name_of(line) for _, line in islice(lines(file), count))
