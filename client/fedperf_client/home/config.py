@@ -93,10 +93,8 @@ class Home:
     calendar = _Entry("calendar")
     """The coordinator's calendar when this organization joined."""
 
-    @property
-    def models(self) -> Path:
-        """Downloaded model versions and the correction."""
-        return self.directory / "models"
+    models = _Entry("models")
+    """Downloaded model versions and the correction."""
 
     def ledger(self, period_start: datetime) -> Path:
         """Return the path of the privacy ledger of a period."""

@@ -101,11 +101,6 @@ def gaps(connection: sqlite3.Connection, key: bytes) -> list[tuple[int, int]]:
     return [each for each in zip(begins, ends, strict=True) if each[0] <= each[1]]
 
 
-def drop_others(connection: sqlite3.Connection, key: bytes) -> None:
-    """Delete the segments of other encoders."""
-    connection.execute("DELETE FROM segment WHERE key <> ?", (key,))
-
-
 def forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
     """Remove deleted executions from their segments."""
     deleted = np.array(sorted(numbers), np.int64)

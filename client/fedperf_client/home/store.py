@@ -11,7 +11,7 @@ another program or of a newer schema is refused and left unchanged.
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -195,24 +195,19 @@ class Selection:
     since: datetime | None = None
     until: datetime | None = None
 
-    @property
-    def parameters(self) -> dict[str, str | int]:
-        """The parameters of the SQL condition.
+    def condition(self) -> tuple[str, dict[str, str | int]]:
+        """Return the condition of an SQL statement, and its parameters.
 
         Raises:
             InvalidExecutionError: a timestamp has no time zone.
         """
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
+        values = {name: getattr(self, name) for name in _CONDITIONS}
+        parameters = {
             name: _microseconds(value) if isinstance(value, datetime) else value
             for name, value in values.items()
             if value is not None
         }
-
-    @property
-    def condition(self) -> str:
-        """The condition of an SQL statement."""
-        return " AND ".join(["1", *(_CONDITIONS[name] for name in self.parameters)])
+        return " AND ".join(["1", *(_CONDITIONS[name] for name in parameters)]), parameters
 
 
 EVERYTHING = Selection()
@@ -472,8 +467,8 @@ class ExecutionStore(Closing):
         """
         with clear_errors(self._path):
             if keep and not self._is_unchanged:
-                with transaction(self._connection):
-                    segments.drop_others(self._connection, encoder.key)
+                with transaction(self._connection):  # drop what other encoders made
+                    self._connection.execute("DELETE FROM segment WHERE key <> ?", (encoder.key,))
             gaps = segments.gaps(self._connection, encoder.key)
             parts = list(segments.read(self._connection, encoder.key))
             for begin, end in gaps:
@@ -537,8 +532,9 @@ class ExecutionStore(Closing):
     def _select(
         self, columns: str, selection: Selection, rest: str = "", **parameters: object
     ) -> list[sqlite3.Row]:
-        query = " ".join(("SELECT", columns, "FROM execution WHERE", selection.condition, rest))
-        return self._rows(query, {**selection.parameters, **parameters})
+        condition, selected = selection.condition()
+        query = " ".join(("SELECT", columns, "FROM execution WHERE", condition, rest))
+        return self._rows(query, {**selected, **parameters})
 
     def _executions(self, rows: Iterable[sqlite3.Row]) -> Iterator[Execution]:
         for row in rows:

@@ -70,11 +70,27 @@ class HistoryFile:
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every row once, in file order; see `Source.read`."""
-        position = 0
-        for batch in _batches(self.path):
-            for row in batch.to_pylist():
-                yield _read_row(row, position)
-                position += 1
+        from pyarrow import parquet
+
+        with _file_errors(self.path):
+            file = parquet.ParquetFile(self.path)
+        with file:
+            names, position = file.schema_arrow.names, 0
+            if missing := [name for name in COLUMNS if name not in names]:
+                raise InvalidInputError(
+                    f"{self.path} is not a history of fedperf: it lacks the columns "
+                    f"{', '.join(missing)}"
+                )
+            known = [name for name in names if name in _ALL_COLUMNS]
+            batches = file.iter_batches(_BATCH_ROWS, columns=known)
+            while True:
+                with _file_errors(self.path):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                for row in batch.to_pylist():
+                    yield _read_row(row, position)
+                    position += 1
 
 
 def open_history(path: Path) -> HistoryFile | None:
@@ -157,27 +173,6 @@ def write_table(
             f"cannot write the history {path}: {error}; check that the directory exists, "
             "is writable and has room"
         ) from error
-
-
-def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
-    from pyarrow import parquet
-
-    with _file_errors(path):
-        file = parquet.ParquetFile(path)
-    with file:
-        missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
-        if missing:
-            raise InvalidInputError(
-                f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
-            )
-        there = [name for name in file.schema_arrow.names if name in _ALL_COLUMNS]
-        batches = file.iter_batches(_BATCH_ROWS, columns=there)
-        while True:
-            with _file_errors(path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
 
 
 @contextlib.contextmanager

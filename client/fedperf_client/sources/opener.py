@@ -321,7 +321,7 @@ def read_blocks(path: LogFile) -> Iterator[bytes]:
         raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 
 
-def _codec_of(start: bytes) -> _Codec | None:
+def _codec_of(start: bytes) -> _Codec | str | None:
     return next((each for magic, each in _CODECS if start.startswith(magic)), None)
 
 
@@ -331,6 +331,8 @@ def _unpacked(stream: IO[bytes], start: bytes, around: tuple[_Codec, ...] = ()) 
     has_windows = codec is _zstd and _zstd in around  # of which one fits into memory
     if codec is not None and (len(around) == MAX_LAYERS or has_windows):
         raise UnreadCodecError("compressed too often, or twice by zstd; unpack it once")
+    if isinstance(codec, str):
+        raise UnreadCodecError(codec)
     blocks = _plain(stream) if codec is None else codec(stream)
     first = b""
     while len(first) < _FIRST_BYTES and (block := next(blocks, b"")):
@@ -495,14 +497,6 @@ def _snappy(stream: IO[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _refused(reason: str) -> _Codec:
-    def refuse(stream: IO[bytes]) -> Iterator[bytes]:
-        del stream
-        raise UnreadCodecError(reason)
-
-    return refuse
-
-
 def _bounded(size: int) -> int:
     if size > MAX_BLOCK_BYTES:
         raise DamagedLogError(f"a block claims {size} bytes, at most {MAX_BLOCK_BYTES} are read")
@@ -516,17 +510,15 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
-_CODECS: tuple[tuple[bytes, _Codec], ...] = (
+_CODECS: tuple[tuple[bytes, _Codec | str], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),
     (_LZ4_MAGIC, _lz4_blocks),
     (b"\x04\x22\x4d\x18", _lz4_frame),
     (_SNAPPY_MAGIC, _snappy),
-    (
-        b"ZV",
-        _refused("lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"),
-    ),
-    (b"BZh", _refused("bzip2 is not read; unpack it with bunzip2")),
-    (b"\xfd7zXZ\0", _refused("xz is not read; unpack it with unxz")),
-    (b"7z\xbc\xaf\x27\x1c", _refused("a 7z archive; unpack it and name the directory")),
+    (b"ZV", "lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"),
+    (b"BZh", "bzip2 is not read; unpack it with bunzip2"),
+    (b"\xfd7zXZ\0", "xz is not read; unpack it with unxz"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and name the directory"),
 )
+"""How codecs begin, each with its reader, or the reason why it is not read."""

@@ -37,7 +37,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -437,7 +437,16 @@ class ProfileFile:
     def read_with_counts(self, counted: RowCounts) -> Iterator[Execution | SkippedRecord]:
         """Yield the same with the row counts of all sources; see `CountingSource`."""
         for name, record, finished_at in self._records():
-            yield _read_record(name, record, finished_at, counted)
+            content = _content(name, record)
+            if not isinstance(content, SkippedRecord):
+                identity = hashlib.sha256(record.strip()).hexdigest()[:32]
+                try:
+                    content = execution_of(
+                        content, execution_id=identity, finished_at=finished_at, counted=counted
+                    )
+                except InvalidInputError as error:
+                    content = SkippedRecord(name, str(error))
+            yield content
 
     def counts(self) -> Iterator[RowCount]:
         """Yield the row counts of all profiles; see `CountingSource`."""
@@ -491,22 +500,7 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
             line = stream.readline(MAX_PROFILE_BYTES + 1)
 
 
-def _read_record(
-    name: str, record: bytes, finished_at: datetime, counted: RowCounts
-) -> Execution | SkippedRecord:
-    content = _content(name, record)
-    if isinstance(content, SkippedRecord):
-        return content
-    execution_id = hashlib.sha256(record.strip()).hexdigest()[:32]
-    try:
-        return execution_of(
-            content, execution_id=execution_id, finished_at=finished_at, counted=counted
-        )
-    except InvalidInputError as error:
-        return SkippedRecord(name, str(error))
-
-
-def _content(name: str, record: bytes) -> object:
+def _content(name: str, record: bytes) -> Any:  # noqa: ANN401 (JSON)
     """Return the JSON of a record, or why it is skipped."""
     if len(record) > MAX_PROFILE_BYTES:
         return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")

@@ -246,11 +246,6 @@ def _name_within(line: bytes) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def is_list_of_events(line: bytes | None) -> bool:
-    """Return whether a line begins as a list of events does."""
-    return line is not None and _NAME.match(line.lstrip(b" [")) is not None
-
-
 def whole_events(numbered_lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines, with events that are spread over lines joined, under their first number.
 
@@ -518,7 +513,8 @@ def _log_at(place: FilePlace) -> EventLog | None:
         for _, line in islice(whole_events(lines(place)), _FIRST_LINES):
             if name_of(line):
                 return EventLog((place,))
-            is_empty, is_list = False, is_list or is_list_of_events(line)
+            is_empty = False
+            is_list = is_list or _NAME.match((line or b"").lstrip(b" [")) is not None
     except UnreadCodecError:
         raise
     except CutLogError as error:
