@@ -44,25 +44,15 @@ CouldRun = Callable[[OperatorKind, Platform], bool]
 
 @dataclass(frozen=True, slots=True)
 class ApplicationRuntime:
-    """The predicted run time of a whole application on a cluster.
-
-    Attributes:
-        cluster: the cluster.
-        executors: its number of executors.
-        seconds: quantiles at `SHARES`.
-        error_correlation: share of its squared error in common with other clusters.
-        extrapolating: whether the prediction of a query is an extrapolation.
-        cost: cost of the median time.
-        is_promise: whether it may meet a deadline, see `Basis.is_promise`.
-    """
+    """The predicted run time of a whole application on a cluster."""
 
     cluster: ClusterConfig
     executors: int
-    seconds: tuple[float, ...]
-    error_correlation: float
-    extrapolating: bool
-    cost: float
-    is_promise: bool = True
+    seconds: tuple[float, ...]  # quantiles at `SHARES`
+    error_correlation: float  # share of its squared error in common with other clusters
+    extrapolating: bool  # whether the prediction of a query is an extrapolation
+    cost: float  # cost of the median time
+    is_promise: bool = True  # whether it may meet a deadline, see `Basis.is_promise`
 
     @property
     def median_seconds(self) -> float:
@@ -107,29 +97,20 @@ class ApplicationRuntime:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAdvice:
-    """The recommended number of executors and the compared alternatives.
-
-    Attributes:
-        application: the application.
-        runtimes: one for every number of executors, ascending.
-        current: the one as it ran.
-        best: the recommended one. If none meets the deadline, the most probable or the fastest.
-        deadline_seconds: None without a deadline.
-        memory_bytes: memory of an executor.
-        current_queries: `current` without the time outside of queries.
-        engines: its queries on engines of this machine, empty if they do not fit.
-        rival: the best one by medians, if it is not distinguishable from `current`, which is
-            then recommended.
-    """
+    """The recommended number of executors and the compared alternatives."""
 
     application: SparkApplication
-    runtimes: tuple[ApplicationRuntime, ...]
-    current: ApplicationRuntime
+    runtimes: tuple[ApplicationRuntime, ...]  # one for every number of executors, ascending
+    current: ApplicationRuntime  # the one as it ran
+    # the recommended one. If none meets the deadline, the most probable or the fastest.
     best: ApplicationRuntime
-    deadline_seconds: float | None
-    memory_bytes: int
-    current_queries: ApplicationRuntime
+    deadline_seconds: float | None  # None without a deadline
+    memory_bytes: int  # memory of an executor
+    current_queries: ApplicationRuntime  # `current` without the time outside of queries
+    # its queries on engines of this machine, empty if they do not fit
     engines: dict[Platform, ApplicationRuntime]
+    # the best one by medians, if it is not distinguishable from `current`, which is then
+    # recommended
     rival: ApplicationRuntime | None = None
 
     @property

@@ -156,13 +156,10 @@ class Contact:
     """The last contact with the coordinator, for `fedperf status`.
 
     The daemon and joining record it. Any answer to a member ends an earlier refusal.
-
-    Attributes:
-        heard_at: when the coordinator last answered; None if it never did.
-        refused_at: when it last refused this organization as a member; None if it answered since.
     """
 
-    heard_at: datetime | None = None
+    heard_at: datetime | None = None  # when the coordinator last answered; None if it never did
+    # when it last refused this organization as a member; None if it answered since
     refused_at: datetime | None = None
 
     @classmethod

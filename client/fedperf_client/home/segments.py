@@ -52,14 +52,9 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Makes columns of executions; can be pickled where `encode` can.
+    """Makes columns of executions; can be pickled where `encode` can."""
 
-    Attributes:
-        key: 32 bytes that differ if the columns of an execution would differ.
-        encode: computes the columns.
-    """
-
-    key: bytes
+    key: bytes  # 32 bytes that differ if the columns of an execution would differ
     encode: Encode
 
 

@@ -175,25 +175,18 @@ class AmbiguousExecutionError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The executions that meet every condition that is not None.
+    """The executions that meet every condition that is not None."""
 
-    Attributes:
-        workload: their workload. If no workload has exactly this name, all workloads that
-            contain it are selected, case-insensitively.
-        text: a part of their id, workload, application or its id, record, description, file,
-            failure or source, case-insensitively.
-        status: how they ended.
-        platform: at least one of their operators ran there.
-        since: they finished at or after this timestamp (with time zone).
-        until: they finished before this timestamp (with time zone).
-    """
-
+    # their workload. If no workload has exactly this name, all workloads that contain it are
+    # selected, case-insensitively.
     workload: str | None = None
+    # a part of their id, workload, application or its id, record, description, file, failure or
+    # source, case-insensitively
     text: str | None = None
-    status: ExecutionStatus | None = None
-    platform: Platform | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    status: ExecutionStatus | None = None  # how they ended
+    platform: Platform | None = None  # at least one of their operators ran there
+    since: datetime | None = None  # they finished at or after this timestamp (with time zone)
+    until: datetime | None = None  # they finished before this timestamp (with time zone)
 
     def condition(self) -> tuple[str, dict[str, str | int]]:
         """Return the condition of an SQL statement, and its parameters.
@@ -215,17 +208,10 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """The contents of a store in numbers.
+    """The contents of a store in numbers."""
 
-    Attributes:
-        executions: stored executions.
-        workloads: distinct workloads, the unit of privacy.
-        by_status: executions of each status; every status has an entry.
-    """
-
-    executions: int
-    workloads: int
-    by_status: dict[ExecutionStatus, int]
+    executions: int  # stored executions
+    workloads: int  # distinct workloads, the unit of privacy
 
 
 class ExecutionStore(Closing):
@@ -499,11 +485,8 @@ class ExecutionStore(Closing):
 
     def counts(self) -> StoreCounts:
         """Return how many executions and workloads there are."""
-        rows = self._rows("SELECT status, count(*) FROM execution GROUP BY status")
-        counts = {int(status): int(count) for status, count in rows}
-        by_status = {status: counts.get(status, 0) for status in ExecutionStatus}
-        ((workloads,),) = self._select("count(DISTINCT workload)", EVERYTHING)
-        return StoreCounts(sum(counts.values()), int(workloads), by_status)
+        ((executions, workloads),) = self._select("count(*), count(DISTINCT workload)", EVERYTHING)
+        return StoreCounts(int(executions), int(workloads))
 
     def _encode(
         self, encoder: segments.Encoder, begin: int, end: int, *, keep: bool

@@ -45,34 +45,22 @@ _TOOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """A record that gave no execution; local text, never released.
+    """A record that gave no execution; local text, never released."""
 
-    Attributes:
-        record: name of the record, such as "row 7" or "query 12".
-        reason: what is wrong with it; equal for records with the same problem.
-    """
-
-    record: str
-    reason: str
+    record: str  # name of the record, such as "row 7" or "query 12"
+    reason: str  # what is wrong with it; equal for records with the same problem
 
     def __str__(self) -> str:
         return f"{self.record}: {self.reason}"
 
 
 class RowCount(NamedTuple):
-    """The rows of a table or of files, counted by one run.
+    """The rows of a table or of files, counted by one run."""
 
-    Attributes:
-        place: digest of the name.
-        announced: rows that the engine estimated before reading.
-        counted: rows that reading all of it gave.
-        parts: row groups, or threads, that it was read in.
-    """
-
-    place: str
-    announced: int
-    counted: int
-    parts: int = 0
+    place: str  # digest of the name
+    announced: int  # rows that the engine estimated before reading
+    counted: int  # rows that reading all of it gave
+    parts: int = 0  # row groups, or threads, that it was read in
 
 
 RowCounts = Callable[[str], Collection[RowCount]]

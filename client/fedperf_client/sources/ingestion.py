@@ -45,23 +45,14 @@ _BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class IngestionCounts:
-    """The result of reading one source, or several.
+    """The result of reading one source, or several."""
 
-    Attributes:
-        executions: executions in it.
-        new: executions that were not in the store before.
-        operators: operators of all plans.
-        known_operators: operators whose rows were counted or follow from counted ones.
-        skipped: records that gave no execution, by reason.
-        failed: executions that did not end well.
-    """
-
-    executions: int = 0
-    new: int = 0
-    operators: int = 0
-    known_operators: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    failed: int = 0
+    executions: int = 0  # executions in it
+    new: int = 0  # executions that were not in the store before
+    operators: int = 0  # operators of all plans
+    known_operators: int = 0  # operators whose rows were counted or follow from counted ones
+    skipped: Mapping[str, int] = field(default_factory=dict)  # records without one, by reason
+    failed: int = 0  # executions that did not end well
 
     def __add__(self, other: "IngestionCounts") -> "IngestionCounts":
         return IngestionCounts(
@@ -76,17 +67,11 @@ class IngestionCounts:
 
 @dataclass(frozen=True, slots=True)
 class IngestionOutcome:
-    """The outcome of one source.
+    """The outcome of one source."""
 
-    Attributes:
-        path: of the source.
-        taken: its counts; zero if it was refused.
-        refused: why it could not be read to its end; otherwise empty.
-    """
-
-    path: Path
-    taken: IngestionCounts = field(default_factory=IngestionCounts)
-    refused: str = ""
+    path: Path  # of the source
+    taken: IngestionCounts = field(default_factory=IngestionCounts)  # zero if it was refused
+    refused: str = ""  # why it could not be read to its end; otherwise empty
 
 
 def total(outcomes: Sequence[IngestionOutcome]) -> IngestionCounts:
@@ -226,32 +211,20 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source when it was last read.
+    """The state of a source when it was last read."""
 
-    Attributes:
-        modified: latest modification of its files, nanoseconds.
-        size: bytes of its files.
-        next_at: earliest time on the timer at which it is read again.
-    """
-
-    modified: int
-    size: int
-    next_at: float = 0.0
+    modified: int  # latest modification of its files, nanoseconds
+    size: int  # bytes of its files
+    next_at: float = 0.0  # earliest time on the timer at which it is read again
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCheckResult:
-    """The result of one call of `follow`.
+    """The result of one call of `follow`."""
 
-    Attributes:
-        taken: counts of all sources that were read.
-        states: the state of every source when it was last read.
-        problems: which sources could not be read, and why.
-    """
-
-    taken: IngestionCounts
-    states: dict[Path, SourceState]
-    problems: tuple[str, ...]
+    taken: IngestionCounts  # counts of all sources that were read
+    states: dict[Path, SourceState]  # the state of every source when it was last read
+    problems: tuple[str, ...]  # which sources could not be read, and why
 
 
 def follow(

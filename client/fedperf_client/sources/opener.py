@@ -195,17 +195,11 @@ def _children(path: Path, size: int, members: list[zipfile.ZipInfo]) -> Mapping[
 
 @dataclass(frozen=True, slots=True)
 class ZipPlace:
-    """A file or directory of a zip, which is open only while a file of it is read.
-
-    Attributes:
-        archive: the zip.
-        path: within the zip; empty for its root.
-        children: paths of the entries of each directory of the zip.
-    """
+    """A file or directory of a zip, which is open only while a file of it is read."""
 
     archive: Path
-    path: str
-    children: Mapping[str, Sequence[str]]
+    path: str  # within the zip; empty for its root
+    children: Mapping[str, Sequence[str]]  # paths of the entries of each directory of the zip
 
     @property
     def name(self) -> str:

@@ -124,28 +124,19 @@ class OperatorTree:
 
     Operators come before those that read them. A shared operator occurs once. A missing sink at the
     end is added. An operator that keeps its rows and has no figures takes them from its inputs.
-
-    Attributes:
-        schema: of the profile.
-        row_counts: row counts of tables, of all sources.
-        operators: so far, inputs first.
-        are_known: for each operator, whether its rows were counted or follow from counted ones.
-        is_complete: whether every operator had its figures.
-        seconds: sum over all operators.
-        operator_seconds: of each of `operators`, over all threads; None for one that the profile
-            does not have.
-        columns: of all sources.
-        counts: row counts of scans of whole tables or files.
     """
 
-    schema: ProfileSchema
-    row_counts: RowCounts
-    operators: list[Operator] = field(default_factory=list)
+    schema: ProfileSchema  # of the profile
+    row_counts: RowCounts  # row counts of tables, of all sources
+    operators: list[Operator] = field(default_factory=list)  # so far, inputs first
+    # for each operator, whether its rows were counted or follow from counted ones
     are_known: list[bool] = field(default_factory=list)
-    is_complete: bool = True
-    seconds: float = 0.0
+    is_complete: bool = True  # whether every operator had its figures
+    seconds: float = 0.0  # sum over all operators
+    # of each of `operators`, over all threads; None for one that the profile does not have
     operator_seconds: list[float | None] = field(default_factory=list)
-    columns: int = 0
+    columns: int = 0  # of all sources
+    # row counts of scans of whole tables or files
     counts: list[RowCount] = field(default_factory=list)
     _least_rows: float = 0.0
     _most_rows: float = 0.0

@@ -64,20 +64,17 @@ class SkippedLines:
 
     Lines of tasks are counted by stage. The first line of each stage, which tells when it began, is
     not skipped.
-
-    Attributes:
-        beginnings: beginnings of lines that are skipped.
-        beginning_near: beginning of lines that are skipped if `near` is in their first bytes.
-        near: searched in the first `NEAR_BYTES` of these lines, which are at least as long.
-        beginning_stage: beginning of lines that are skipped apart from the first of each stage.
-        stages: number of skipped lines, by their beginning with the stage's number. An empty
-            beginning counts the lines of unknown stages.
     """
 
-    beginnings: tuple[bytes, ...] = ()
+    beginnings: tuple[bytes, ...] = ()  # beginnings of lines that are skipped
+    # beginning of lines that are skipped if `near` is in their first bytes
     beginning_near: bytes | tuple[()] = ()
+    # searched in the first `NEAR_BYTES` of these lines, which are at least as long
     near: bytes = b""
+    # beginning of lines that are skipped apart from the first of each stage
     beginning_stage: bytes | tuple[()] = ()
+    # number of skipped lines, by their beginning with the stage's number. An empty beginning counts
+    # the lines of unknown stages.
     stages: dict[bytes, int] = field(default_factory=dict)
 
     def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
@@ -137,19 +134,12 @@ TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
 
 @dataclass(slots=True)
 class Events:
-    """The used events of a log, file after file.
+    """The used events of a log, file after file."""
 
-    Attributes:
-        names: short names of the used events.
-        skipped: lines that are skipped.
-        line: number of the last line.
-        event_names: names of the events so far.
-    """
-
-    names: frozenset[str]
-    skipped: SkippedLines = SUCCESSFUL_TASKS
-    line: int = 0
-    event_names: set[str] = field(default_factory=set)
+    names: frozenset[str]  # short names of the used events
+    skipped: SkippedLines = SUCCESSFUL_TASKS  # lines that are skipped
+    line: int = 0  # number of the last line
+    event_names: set[str] = field(default_factory=set)  # names of the events so far
     _file: str = ""
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
@@ -451,15 +441,10 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class EventLogs:
-    """The log at one place, or several in one zip, such as those of all attempts.
+    """The log at one place, or several in one zip, such as those of all attempts."""
 
-    Attributes:
-        logs: in the order of their names.
-        others: files of the zip that are no logs.
-    """
-
-    logs: tuple[EventLog, ...]
-    others: tuple[SkippedRecord, ...] = ()
+    logs: tuple[EventLog, ...]  # in the order of their names
+    others: tuple[SkippedRecord, ...] = ()  # files of the zip that are no logs
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every execution of every log; see `Source.read`."""

@@ -151,18 +151,12 @@ _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """The reason why attempts at tasks did not succeed; local text.
+    """The reason why attempts at tasks did not succeed; local text."""
 
-    Attributes:
-        name: in one word of the log, such as the class of an exception.
-        message: of the log, cut where it is long.
-        kind: None if it is unknown.
-        missed: id and host of the executor whose files they could not fetch; otherwise empty.
-    """
-
-    name: str
-    message: str = ""
-    kind: str | None = None
+    name: str  # in one word of the log, such as the class of an exception
+    message: str = ""  # of the log, cut where it is long
+    kind: str | None = None  # None if it is unknown
+    # id and host of the executor whose files they could not fetch; otherwise empty
     missed: tuple[str, str] = ("", "")
 
     @classmethod
@@ -271,25 +265,16 @@ _LOST = frozenset({"ExecutorLostFailure", "TaskResultLost"}) | _OF_FILES
 
 @dataclass(slots=True)
 class FailureCause:
-    """Failures with one cause.
+    """Failures with one cause."""
 
-    Attributes:
-        kind: None if it is unknown.
-        name: of the failures, in one word of the log.
-        message: of one of them.
-        failures: attempts at tasks.
-        places: executors with their hosts that they failed with.
-        ends_job: the job failed for it.
-        summary: the kind under which Spark reports them when it gives up.
-    """
-
-    kind: str | None
-    name: str
-    message: str = ""
-    failures: list[LostAttempt] = field(default_factory=list)
+    kind: str | None  # None if it is unknown
+    name: str  # of the failures, in one word of the log
+    message: str = ""  # of one of them
+    failures: list[LostAttempt] = field(default_factory=list)  # attempts at tasks
+    # executors with their hosts that they failed with
     places: set[Place] = field(default_factory=set)
-    ends_job: bool = False
-    summary: str | None = None
+    ends_job: bool = False  # the job failed for it
+    summary: str | None = None  # the kind under which Spark reports them when it gives up
 
     @property
     def line(self) -> str:
@@ -595,19 +580,12 @@ _COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class FailureAdvice:
-    """Advice about a failure.
+    """Advice about a failure."""
 
-    Attributes:
-        reason: what happened, for people.
-        action: what would change it.
-        settings: names of all settings, also of those without a computed value.
-        conf: settings with values, each like `spark.executor.memory=8g`.
-    """
-
-    reason: str
-    action: str
-    settings: tuple[str, ...] = ()
-    conf: tuple[str, ...] = ()
+    reason: str  # what happened, for people
+    action: str  # what would change it
+    settings: tuple[str, ...] = ()  # names of all settings, also of those without a computed value
+    conf: tuple[str, ...] = ()  # settings with values, each like `spark.executor.memory=8g`
 
 
 def advice_for(cause: FailureCause, settings: SparkSettings) -> FailureAdvice:

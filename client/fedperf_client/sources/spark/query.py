@@ -375,15 +375,6 @@ class SparkQuery:
         except PlanTooLargeError as error:
             self.plan, self.problem = PhysicalPlan(), str(error)
 
-    def take_end(self, event: Event) -> None:
-        """Read its end."""
-        self.ended_at = fields.milliseconds(event, "time")
-        error = event.get("errorMessage")
-        self.has_error = None if error is None else bool(error)
-        self.failure = fields.line(event, "errorMessage") or self.failure
-        if self.has_error:
-            self.failed(error)
-
     def take_job_end(self, number: int, event: Event) -> None:
         """Read the end of one of its jobs."""
         self.open_jobs.discard(number)
@@ -530,12 +521,6 @@ class SparkQuery:
     def has_failed(self) -> bool:
         """Return whether it ended with an error, by the rule of Spark's own user interface."""
         return self.has_failed_jobs if self.has_error is None else self.has_error
-
-    @property
-    def is_accelerated(self) -> bool:
-        """Return whether another engine than Spark's own ran a part of it."""
-        stages = self.stages.values()
-        return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
 
     @property
     def end(self) -> int:

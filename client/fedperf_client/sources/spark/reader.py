@@ -184,8 +184,11 @@ class Application:
         identity = repr((*self._identity, str(query), query.started_at))
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
+        rdds = (rdd for stage in query.stages.values() for rdd in stage.rdds)
         remarks = {
-            ExecutionWarning.ACCELERATED: query.is_accelerated,
+            # Another engine than Spark's own ran a part of it.
+            ExecutionWarning.ACCELERATED: query.plan.is_accelerated
+            or any(each.is_accelerated for each in rdds),
             ExecutionWarning.FAILED_TASKS: query.has_failed_tasks,
             ExecutionWarning.INCOMPLETE: self.is_partial or query.is_incomplete,
         }
@@ -370,7 +373,12 @@ class Reader:
         if query is None:
             return
         query.was_alone = query.was_alone and (query.is_running or query.ended_at is not None)
-        query.take_end(event)
+        query.ended_at = fields.milliseconds(event, "time")
+        error = event.get("errorMessage")
+        query.has_error = None if error is None else bool(error)
+        query.failure = fields.line(event, "errorMessage") or query.failure
+        if error:
+            query.failed(error)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
