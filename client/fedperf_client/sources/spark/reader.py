@@ -22,7 +22,7 @@ from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors, profile_of
 from fedperf_client.sources.spark.failures import KILLED, is_out_of_memory, last_text
 from fedperf_client.sources.spark.fields import Event
-from fedperf_client.sources.spark.names import query_name, shape_of, workload_of
+from fedperf_client.sources.spark.names import job_name, query_name, shape_of, workload_of
 from fedperf_client.sources.spark.plan import carried_out_by, workflow_of
 from fedperf_client.sources.spark.query import COLUMNS, Interval, OpenWork, SparkQuery, StageAttempt
 from fedperf_client.sources.spark.rdd import has_python, job_plan
@@ -61,30 +61,16 @@ _NODE_TYPES = (
 
 
 @dataclass(slots=True)
-class Gaps:
-    """Times of an application in which no query and no job ran."""
-
-    milliseconds: int = 0  # sum of all gaps
-    core_milliseconds: float = 0.0  # the same, times the cores of the executors in them
-    longest: list[tuple[int, Interval]] = field(default_factory=list)  # lengths with intervals
-
-    def add(self, start: int, end: int, executors: Executors) -> None:
-        """Add a gap, if `end` is after `start`."""
-        if end <= start:
-            return
-        self.milliseconds += end - start
-        self.core_milliseconds += executors.core_time_during(start, end)
-        gaps = [*self.longest, (end - start, (start, end))]
-        self.longest = sorted(gaps, reverse=True)[:MOST_GAPS]
-
-
-@dataclass(slots=True)
 class Application:
     """An application, as far as its log was read. Timestamps are milliseconds since 1970."""
 
     is_partial: bool = False  # a part of its log is missing
     executors: Executors = field(default_factory=Executors)
-    gaps: Gaps = field(default_factory=Gaps)
+    # Times in which no query and no job ran: their sum, the same times the cores of the executors
+    # in them, and the longest with their lengths.
+    idle_milliseconds: int = 0
+    idle_core_milliseconds: float = 0.0
+    longest_gaps: list[tuple[int, Interval]] = field(default_factory=list)
     settings: SparkSettings = field(default_factory=SparkSettings)  # that it was started with
     submitted_at: int | None = None  # None if unknown
     stopped_at: int | None = None  # the latest timestamp if its end is missing
@@ -127,6 +113,14 @@ class Application:
     def reach(self, at: int) -> None:
         """Move the latest timestamp of the log forward."""
         self.latest = max(self.latest, at)
+
+    def add_gap(self, start: int, end: int) -> None:
+        """Add a time without a query or job, if `end` is after `start`."""
+        if end > start:
+            self.idle_milliseconds += end - start
+            self.idle_core_milliseconds += self.executors.core_time_during(start, end)
+            gaps = [*self.longest_gaps, (end - start, (start, end))]
+            self.longest_gaps = sorted(gaps, reverse=True)[:MOST_GAPS]
 
     def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
         """Set the executors of a query at its end, as long as they are known.
@@ -296,7 +290,7 @@ class Reader:
         if application.stopped_at is None:
             application.stopped_at = application.latest
         if self._free_since is not None or len(ends) > 1:
-            application.gaps.add(max(ends), application.stopped_at, application.executors)
+            application.add_gap(max(ends), application.stopped_at)
         output, self._output = self._output, []
         return output
 
@@ -345,9 +339,7 @@ class Reader:
         if query.is_nested:
             return
         if self.wants_tasks and not self._running.count and self._free_since is not None:
-            self.application.gaps.add(
-                self._free_since, query.started_at, self.application.executors
-            )
+            self.application.add_gap(self._free_since, query.started_at)
         self._running.begins(query)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
@@ -397,9 +389,12 @@ class Reader:
         else:
             if (True, number) in self._open:
                 self._forget(self._open[True, number])
-            query = SparkQuery.of_job(number, at, event)
+            query = SparkQuery(number, at, root=number, is_job=True, has_start=has_start)
+            infos = fields.objects(event, "Stage Infos")
+            last = max(infos, key=lambda each: fields.integer(each, "Stage ID"), default={})
+            query.call_site = fields.line(last, "Stage Name")
+            query.display_name = job_name(query.call_site, infos)
             self._begin(query)
-            query.has_start = has_start
         query.description = query.description or fields.line(properties, _DESCRIPTION)
         query.settings |= used_settings(properties) if self.wants_tasks else {}
         query.submitted_at = at if query.submitted_at is None else min(at, query.submitted_at)
@@ -497,7 +492,14 @@ class Reader:
             self.application.reach(fields.milliseconds(event, "Completion Time"))
         query = self._jobs.pop(number, None)
         if query is not None:
-            query.take_job_end(number, event)
+            query.open_jobs.discard(number)
+            result = fields.part(event, "Job Result")
+            if result.get("Result") != "JobSucceeded":
+                error = fields.part(result, "Exception")
+                query.has_failed_jobs, query.failure = True, fields.line(error, "Message")
+                query.failed(error.get("Message"))
+            if "Completion Time" in event:  # from Spark 1.5 on
+                query.last_stage_at = fields.milliseconds(event, "Completion Time")
             if query.is_job:
                 query.ended_at = query.last_stage_at or self.application.latest
             self._finish(query)
@@ -585,5 +587,5 @@ _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
     "SparkListenerJobEnd": Reader._job_ended,
 }
 _BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
+# names of the events that are read; of the ends of tasks, those of failed ones
 USED_EVENTS = frozenset(_HANDLERS)
-"""Names of the events that are read; of the ends of tasks, those of failed ones."""
