@@ -28,14 +28,12 @@ from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind, Platform
 
-WORTH = 0.10
-"""A size that is slower by no more than this share is chosen if it is cheaper."""
-
+WORTH = 0.10  # A size that is slower by no more than this share is chosen if it is cheaper
+# levels of the quantiles of an application's time, which is interpolated in between
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Levels of the quantiles of an application's time, which is interpolated in between."""
 
+# engines of this machine that read what Spark reads
 LOCAL_ENGINES = (Platform.DUCKDB, Platform.POLARS)
-"""Engines of this machine that read what Spark reads."""
 
 Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 Cost = Callable[[ClusterConfig, float], float]

@@ -14,17 +14,10 @@ from fedperf_client.sources.spark.query import covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution
 
-MOST_QUERIES = 200
-"""Predicted queries of an application at most."""
-
-MOST_INTERVALS = 10_000
-"""Intervals of stages that are kept apart while a log is read."""
-
-RESERVED_BYTES = 300 * 2**20
-"""Memory of an executor that Spark reserves (Spark's tuning guide)."""
-
-Interval = tuple[float, float]
-"""Start and end, in seconds since 1970."""
+MOST_QUERIES = 200  # predicted queries of an application at most
+MOST_INTERVALS = 10_000  # intervals of stages that are kept apart while a log is read
+RESERVED_BYTES = 300 * 2**20  # memory of an executor that Spark reserves (Spark's tuning guide)
+Interval = tuple[float, float]  # start and end, in seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ watch_paths = []
 poll_seconds = 5.0
 """
 
-_NEW_NAMES = {"history": "watch_paths"}
-"""Present names of old keys of config.toml."""
+_NEW_NAMES = {"history": "watch_paths"}  # present names of old keys of config.toml
 
 
 class ClientConfig(BaseModel):
@@ -54,47 +53,23 @@ class Home:
 
     directory: Path
 
-    config = _Entry("config.toml")
-    """Configuration, written by people."""
-
-    policy = _Entry("policy.toml")
-    """Privacy policy, written by people."""
-
-    identity = _Entry("identity")
-    """Private key, certificates and the coordinator's addresses."""
-
-    store = _Entry("executions.sqlite")
-    """Executions: raw data that never leaves."""
-
-    receipts = _Entry("receipts")
-    """The coordinator's signed receipts, one file per release."""
-
-    questions = _Entry("questions")
-    """Linear queries of the coordinator, one file per directed slot."""
-
+    config = _Entry("config.toml")  # configuration, written by people
+    policy = _Entry("policy.toml")  # privacy policy, written by people
+    identity = _Entry("identity")  # private key, certificates and the coordinator's addresses
+    store = _Entry("executions.sqlite")  # executions: raw data that never leaves
+    receipts = _Entry("receipts")  # the coordinator's signed receipts, one file per release
+    questions = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
+    # fitted predictors, cached between commands; can be removed
     predictor = _Entry("predictor.safetensors")
-    """Fitted predictors, cached between commands; can be removed."""
-
-    data = _Entry("data")
-    """Generated data of the workloads that ship with fedperf."""
-
-    lock = _Entry("daemon.lock")
-    """Held by the running daemon."""
-
-    contact = _Entry("last-contact")
-    """When the coordinator last answered, to the minute."""
-
+    data = _Entry("data")  # generated data of the workloads that ship with fedperf
+    lock = _Entry("daemon.lock")  # held by the running daemon
+    contact = _Entry("last-contact")  # when the coordinator last answered, to the minute
+    # when the coordinator last refused this organization as a member, to the minute
     refusal = _Entry("last-refusal")
-    """When the coordinator last refused this organization as a member, to the minute."""
-
+    # the release modes of the policy that the running daemon has read
     modes = _Entry("modes-in-force.json")
-    """The release modes of the policy that the running daemon has read."""
-
-    calendar = _Entry("calendar")
-    """The coordinator's calendar when this organization joined."""
-
-    models = _Entry("models")
-    """Downloaded model versions and the correction."""
+    calendar = _Entry("calendar")  # the coordinator's calendar when this organization joined
+    models = _Entry("models")  # downloaded model versions and the correction
 
     def ledger(self, period_start: datetime) -> Path:
         """Return the path of the privacy ledger of a period."""

@@ -19,18 +19,18 @@ from safetensors.numpy import load, save
 
 from fedperf_shared.execution import Execution
 
+# Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately.
 Columns = Mapping[str, NDArray[Any]]
-"""Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately."""
 
+# makes columns of executions, with `NUMBER` the ascending position in the sequence
 Encode = Callable[[Sequence[Execution]], Columns]
-"""Makes columns of executions, with `NUMBER` the ascending position in the sequence."""
 
 NUMBER = "number"
 WIDE = "features"
 
-SEGMENT_ROWS = 1024
-"""Smaller segments are merged as soon as they have this many rows together."""
+SEGMENT_ROWS = 1024  # smaller segments are merged as soon as they have this many rows together
 
+# tables of segments, and a token that every change of the store replaces
 TABLES = (
     """
 CREATE TABLE segment (
@@ -45,7 +45,6 @@ CREATE TABLE segment (
     "CREATE TABLE state (token BLOB NOT NULL) STRICT",
     "INSERT INTO state VALUES (randomblob(32))",
 )
-"""Tables of segments, and a token that every change of the store replaces."""
 
 _LEVEL = 1
 

@@ -11,9 +11,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from fedperf_shared.errors import StorageError
 from fedperf_shared.runtime.process import close_to_others, create_private
 
-BUSY_SECONDS = 30.0
-"""Seconds that a program waits for another program that writes."""
-
+BUSY_SECONDS = 30.0  # seconds that a program waits for another program that writes
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 _ADVICE = (

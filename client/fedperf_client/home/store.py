@@ -8,8 +8,10 @@ A new file gets the present schema, an older one is migrated and keeps its rows.
 another program or of a newer schema is refused and left unchanged.
 """
 
+import math
 import os
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,12 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.home import segments
-from fedperf_client.home.execution_record import (
-    from_record,
-    pack_seconds,
-    to_record,
-    unpack_seconds,
-)
+from fedperf_client.home.execution_record import from_record, to_record
 from fedperf_client.home.sqlite_file import (
     clear_errors,
     is_read_only,
@@ -40,18 +37,10 @@ from fedperf_shared.wire.codec import decode_plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 SCHEMA_VERSION = 6
-APPLICATION_ID = 0x66705354
-"""Marks the file as a store of fedperf ("fpST")."""
-
-MAX_ROW_COUNTS = 100
-"""Row counts that are stored of one table; older ones are deleted."""
-
-SHORTEST_ID = 8
-"""Characters of an id that are shown at least."""
-
-MOST_NAMED = 5
-"""Executions that are named where a prefix of an id is ambiguous."""
-
+APPLICATION_ID = 0x66705354  # marks the file as a store of fedperf ("fpST")
+MAX_ROW_COUNTS = 100  # row counts that are stored of one table; older ones are deleted
+SHORTEST_ID = 8  # characters of an id that are shown at least
+MOST_NAMED = 5  # executions that are named where a prefix of an id is ambiguous
 _Parameters = Mapping[str, Any] | Sequence[Any]
 
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite
@@ -76,6 +65,7 @@ _COLUMNS_1 = {
     "finished_at": "INTEGER NOT NULL",
 }
 _TEXT, _NUMBER = "TEXT NOT NULL DEFAULT ''", "INTEGER NOT NULL DEFAULT 0"
+# columns of the table `execution` that each later schema added
 _ADDED_COLUMNS = {
     2: {
         **dict.fromkeys(("source", "node_type", "architecture"), _TEXT),
@@ -91,7 +81,6 @@ _ADDED_COLUMNS = {
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
 }
-"""Columns of the table `execution` that each later schema added."""
 
 _ADDED_TABLES = {
     2: (
@@ -524,7 +513,10 @@ class ExecutionStore(Closing):
             record = dict(row)
             try:
                 record["finished_at"] = _EPOCH + timedelta(microseconds=record["finished_at"])
-                record["operator_seconds"] = unpack_seconds(record["operator_seconds"])
+                record["operator_seconds"] = tuple(
+                    None if math.isnan(each) else each
+                    for each in array("d", record["operator_seconds"])
+                )
                 yield from_record(record)
             except (InvalidInputError, ValueError, OverflowError) as error:
                 raise StorageError(
@@ -535,7 +527,8 @@ class ExecutionStore(Closing):
 
 def _to_row(execution: Execution) -> dict[str, object]:
     record = to_record(execution)
-    record["operator_seconds"] = pack_seconds(execution.origin.operator_seconds)
+    seconds = (math.nan if each is None else each for each in record["operator_seconds"])
+    record["operator_seconds"] = array("d", seconds).tobytes()
     for name in ("execution_id", "workload"):
         if not record[name]:
             raise InvalidExecutionError(f"{name} must not be empty")

@@ -63,8 +63,8 @@ class RowCount(NamedTuple):
     parts: int = 0  # row groups, or threads, that it was read in
 
 
+# returns the known counts of a table or of files, by the digest of its name
 RowCounts = Callable[[str], Collection[RowCount]]
-"""Returns the known counts of a table or of files, by the digest of its name."""
 
 
 class Source(Protocol):

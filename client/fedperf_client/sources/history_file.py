@@ -20,6 +20,7 @@ from fedperf_shared.execution import Execution, ExecutionStatus
 if TYPE_CHECKING:
     import pyarrow
 
+# required columns with their types
 COLUMNS = {
     "execution_id": "text",
     "workload": "text",
@@ -36,10 +37,10 @@ COLUMNS = {
     "written_bytes": "int64",
     "finished_at": "moment",
 }
-"""Required columns with their types."""
 
 NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
 SECONDS_COLUMN = "operator_seconds"
+# all columns in their order; those that are not in `COLUMNS` are optional
 _ALL_COLUMNS = COLUMNS | {
     "source": "category",
     "node_type": "category",
@@ -53,13 +54,11 @@ _ALL_COLUMNS = COLUMNS | {
     **dict.fromkeys(NAME_COLUMNS, "category"),
     SECONDS_COLUMN: "seconds",
 }
-"""All columns in their order; those that are not in `COLUMNS` are optional."""
 
 _MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
 _ROW_GROUP_ROWS = 20_000
-_PAGE_BYTES = 8 * 1024**2
-"""Large pages: similar plans compress together."""
+_PAGE_BYTES = 8 * 1024**2  # large pages: similar plans compress together
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,8 @@ class HistoryFile:
                     f"{self.path} is not a history of fedperf: it lacks the columns "
                     f"{', '.join(missing)}"
                 )
-            known = [name for name in names if name in _ALL_COLUMNS]
-            batches = file.iter_batches(_BATCH_ROWS, columns=known)
+            columns = [name for name in names if name in _ALL_COLUMNS]
+            batches = file.iter_batches(_BATCH_ROWS, columns=columns)
             while True:
                 with _file_errors(self.path):
                     batch = next(batches, None)

@@ -8,9 +8,9 @@ are stored in small batches, and skipped records are counted by at most `MAX_REA
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -31,15 +31,13 @@ from fedperf_client.sources import (
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
+# different reasons that are reported of one source; all others are counted together
 MAX_REASONS = 50
-"""Different reasons that are reported of one source; all others are counted together."""
 
 LONGEST_REASON = 300
 OTHER_REASONS = "other reasons"
 
-READING_SHARE = 0.05
-"""Share of the time since a source was read that reading it again may take."""
-
+READING_SHARE = 0.05  # share of the time since a source was read that reading it again may take
 _BATCH = 100
 
 
@@ -51,18 +49,12 @@ class IngestionCounts:
     new: int = 0  # executions that were not in the store before
     operators: int = 0  # operators of all plans
     known_operators: int = 0  # operators whose rows were counted or follow from counted ones
-    skipped: Mapping[str, int] = field(default_factory=dict)  # records without one, by reason
+    skipped: Counter[str] = field(default_factory=Counter)  # records without one, by reason
     failed: int = 0  # executions that did not end well
 
     def __add__(self, other: "IngestionCounts") -> "IngestionCounts":
-        return IngestionCounts(
-            self.executions + other.executions,
-            self.new + other.new,
-            self.operators + other.operators,
-            self.known_operators + other.known_operators,
-            dict(Counter(self.skipped) + Counter(other.skipped)),
-            self.failed + other.failed,
-        )
+        names = (each.name for each in fields(self))
+        return IngestionCounts(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)

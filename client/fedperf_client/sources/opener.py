@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, Protocol
@@ -32,23 +33,19 @@ MAX_MEMBERS = 2_000
 MAX_DEPTH = 16
 MAX_LISTING_BYTES = 2**20
 MAX_UNPACKED_BYTES = 64 * 2**30
-MAX_RATIO = 200
-"""Largest ratio of unpacked to packed bytes of a zip above `RATIO_FROM_BYTES`."""
-
+MAX_RATIO = 200  # largest ratio of unpacked to packed bytes of a zip above `RATIO_FROM_BYTES`
 RATIO_FROM_BYTES = 2**28
 
 MAX_BLOCK_BYTES = 8 * 1024**2
+# the largest window that `zstd` reads by default and writes with `--long`
 MAX_WINDOW_BYTES = 128 * 1024**2
-"""The largest window that `zstd` reads by default and writes with `--long`."""
 
-MAX_LAYERS = 2
-"""Codecs around a log: Spark's own, and one of the program that collected it."""
-
+MAX_LAYERS = 2  # codecs around a log: Spark's own, and one of the program that collected it
+# most memory that parsed JSON may take; an event or a profile above it is skipped
 MAX_PARSED_BYTES = 32 * 2**20
-"""Most memory that parsed JSON may take; an event or a profile above it is skipped."""
 
+# the advice for a log that is cut off
 READ_ON = "read up to there; copy the log again, unless it is still being written"
-"""The advice for a log that is cut off."""
 
 _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
@@ -250,7 +247,7 @@ class JoinedFile:
     def _blocks(self) -> Iterator[bytes]:
         for part in self.parts:
             with part.open("rb") as stream:
-                yield from _plain(stream)
+                yield from iter(partial(stream.read, _READ_BYTES), b"")
 
 
 class _BlockStream(io.RawIOBase):
@@ -327,7 +324,8 @@ def _unpacked(stream: IO[bytes], start: bytes, around: tuple[_Codec, ...] = ()) 
         raise UnreadCodecError("compressed too often, or twice by zstd; unpack it once")
     if isinstance(codec, str):
         raise UnreadCodecError(codec)
-    blocks = _plain(stream) if codec is None else codec(stream)
+    plain = iter(partial(stream.read, _READ_BYTES), b"")
+    blocks = plain if codec is None else codec(stream)
     first = b""
     while len(first) < _FIRST_BYTES and (block := next(blocks, b"")):
         first += block
@@ -366,11 +364,6 @@ _ENCODINGS = (
     (b"{\0", "utf-16-le"),
     (b"\0{", "utf-16-be"),
 )
-
-
-def _plain(stream: IO[bytes]) -> Iterator[bytes]:
-    while block := stream.read(_READ_BYTES):
-        yield block
 
 
 _ZSTD_HEADER_BYTES = 18
@@ -429,16 +422,15 @@ def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
 
 def _gzip(stream: IO[bytes]) -> Iterator[bytes]:
     with gzip.GzipFile(fileobj=stream) as reader:
-        while block := reader.read1(_READ_BYTES):  # everything before the bytes end
-            yield block
+        # Everything before the bytes end.
+        yield from iter(partial(reader.read1, _READ_BYTES), b"")
 
 
 def _lz4_frame(stream: IO[bytes]) -> Iterator[bytes]:
     import lz4.frame
 
     with lz4.frame.LZ4FrameFile(stream) as reader:
-        while block := reader.read(_READ_BYTES):
-            yield block
+        yield from iter(partial(reader.read, _READ_BYTES), b"")
 
 
 _LZ4_MAGIC = b"LZ4Block"
@@ -504,6 +496,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
+# how codecs begin, each with its reader, or the reason why it is not read
 _CODECS: tuple[tuple[bytes, _Codec | str], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),
@@ -515,4 +508,3 @@ _CODECS: tuple[tuple[bytes, _Codec | str], ...] = (
     (b"\xfd7zXZ\0", "xz is not read; unpack it with unxz"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and name the directory"),
 )
-"""How codecs begin, each with its reader, or the reason why it is not read."""

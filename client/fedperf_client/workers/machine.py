@@ -12,15 +12,13 @@ import psutil
 
 from fedperf_shared.execution import ClusterConfig
 
-REFERENCE_SECONDS = 0.0123
-"""Time of one pass of the speed loop on the reference machine."""
-
+REFERENCE_SECONDS = 0.0123  # time of one pass of the speed loop on the reference machine
 _PASSES = 7
 _ROWS = 120_000
 _HASHED_BYTES = 1 << 20
 _HASHES = 8
+# /proc/stat counts in ticks of 10 ms: a shorter window would measure the ticks
 _SHORTEST_WINDOW_SECONDS = 0.25
-"""/proc/stat counts in ticks of 10 ms: a shorter window would measure the ticks."""
 
 
 def cluster_config(threads: int) -> ClusterConfig:

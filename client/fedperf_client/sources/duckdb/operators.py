@@ -144,18 +144,12 @@ def count_of(value: object, what: str) -> int:
     return int(number)
 
 
-EXPLAINED = "EXPLAIN_ANALYZE"
-"""The operator around a query that `EXPLAIN ANALYZE` runs."""
-
+EXPLAINED = "EXPLAIN_ANALYZE"  # the operator around a query that `EXPLAIN ANALYZE` runs
+# operators that pass on their input, around a query in some versions and statements only
 PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
-"""Operators that pass on their input, around a query in some versions and statements only."""
 
-INVALID = "INVALID"
-"""The operator of a query that ended before its operators were known."""
-
-CTE = "CTE"
-"""The operator that runs its first input once, for the scans of it in its second input."""
-
+INVALID = "INVALID"  # the operator of a query that ended before its operators were known
+CTE = "CTE"  # the operator that runs its first input once, for the scans of it in its second input
 CTE_SCAN = "CTE_SCAN"
 
 _NAMES: Mapping[OperatorKind, str] = {
@@ -202,10 +196,10 @@ _NAMES: Mapping[OperatorKind, str] = {
     OperatorKind.OTHER: "RECURSIVE_CTE REC_CTE RECURSIVE_KEY_CTE REC_KEY_CTE VERIFY_VECTOR",
 }
 
+# the kind of every operator that is known by name
 KINDS: Mapping[str, OperatorKind] = MappingProxyType(
     {name: kind for kind, names in _NAMES.items() for name in names.split()}
 )
-"""The kind of every operator that is known by name."""
 
 
 _TEXT = re.compile(r"(?:READ_)?(?:CSV|JSON|NDJSON|TEXT)")
@@ -313,31 +307,26 @@ def _plain(name: str) -> str:
     return name.strip().upper()
 
 
-ROW_GROUP_ROWS = 122_880
-"""Rows of a row group, as DuckDB writes tables and Parquet."""
-
+ROW_GROUP_ROWS = 122_880  # rows of a row group, as DuckDB writes tables and Parquet
 _DECIDED = 1.01
-_MOST_THREADS = 64
-"""Threads that are assumed to scan one file if nothing tells."""
-
+_MOST_THREADS = 64  # threads that are assumed to scan one file if nothing tells
+# factor that several files may have changed by, if the first is as long as before
 _COUNT_WITHIN = 1.25
-"""Factor that several files may have changed by, if the first is as long as before."""
 
+# factor that the announced rows of several files are assumed to be right within
 _ESTIMATE_WITHIN = 8.0
-"""Factor that the announced rows of several files are assumed to be right within."""
 
-_MOST = 1e15
-"""Largest number that a profile may count of a scan."""
-
+_MOST = 1e15  # largest number that a profile may count of a scan
 _TABLE_SCANS = frozenset({"TABLE_SCAN", "SEQ_SCAN", "INDEX_SCAN"})
 _COLUMN_FILES = frozenset(
     {"READ_PARQUET", "PARQUET_SCAN", "DELTA_SCAN", "ICEBERG_SCAN", "DUCKLAKE_SCAN"}
 )
 _LIMITS = frozenset({"LIMIT", "STREAMING_LIMIT", "LIMIT_PERCENT"})
 _RECURSIONS = frozenset({"RECURSIVE_CTE", "REC_CTE", "RECURSIVE_KEY_CTE", "REC_KEY_CTE"})
+# operators with rows that profiles do not count
 _UNCOUNTED = frozenset({"DELIM_SCAN", "DUMMY_SCAN"})
-"""Operators with rows that profiles do not count."""
 
+# operators that read all rows before they return the first
 _WANTS_ALL = frozenset(
     {
         OperatorKind.AGGREGATE,
@@ -347,7 +336,6 @@ _WANTS_ALL = frozenset(
         OperatorKind.TOPK,
     }
 )
-"""Operators that read all rows before they return the first."""
 
 _OPTIONAL = "optional:"
 _EQUALITY = re.compile(r"(?<![<>!=])=(?!=)|\bIN\b|\bIS\b(?!\s+NOT\s+NULL)", re.IGNORECASE)

@@ -88,12 +88,10 @@ from fedperf_shared.workflow.vocabulary import (
     Platform,
 )
 
-_MAX_NODES = 2 * MAX_OPERATORS
-"""Most nodes of a profile, with those that give no operator."""
+_MAX_NODES = 2 * MAX_OPERATORS  # most nodes of a profile, with those that give no operator
+_MOST_JOINED = 4  # most inputs of a join
 
-_MOST_JOINED = 4
-"""Most inputs of a join."""
-
+# operators that return every row that they read
 _KEEPS_ROWS = frozenset(
     {
         OperatorKind.MAP,
@@ -103,7 +101,6 @@ _KEEPS_ROWS = frozenset(
         OperatorKind.SINK,
     }
 )
-"""Operators that return every row that they read."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
@@ -403,13 +400,13 @@ MAX_PROFILE_BYTES = 8 * 2**20
 
 _SNIFFED_BYTES = 64 * 2**10
 _FIRST_KEY = re.compile(rb'\s*\{\s*"[a-z_]+"\s*:')
+# keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1
 _MARKS = (
     (b'"operator"', b'"intermediate_rows"'),
     (b'"operator_type"', b'"children"'),
     (b'"rows_returned"', b'"result_set_size"'),
     (b'"Query"', b'"extra-info"'),
 )
-"""Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
 
 
 @dataclass(frozen=True, slots=True)

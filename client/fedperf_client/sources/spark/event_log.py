@@ -46,16 +46,12 @@ from fedperf_shared.execution import Execution
 
 MAX_LINE_BYTES = 8 * 1024**2
 NEAR_BYTES = 200
-MAX_STAGES = 20_000
-"""Most stages whose skipped lines are counted separately."""
-
+MAX_STAGES = 20_000  # most stages whose skipped lines are counted separately
 _STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
 _STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
-_NAME_BYTES = 34
-"""Most bytes before the number of a stage; its comma is behind them."""
-
+_NAME_BYTES = 34  # most bytes before the number of a stage; its comma is behind them
+# number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`
 Line = tuple[int, bytes | None]
-"""Number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +95,28 @@ class SkippedLines:
 
 
 NOTHING = SkippedLines()
+# all lines of tasks that did not fail, apart from the first of each stage
 SUCCESSFUL_TASKS = SkippedLines(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
     beginning_stage=b'{"Event":"SparkListenerTaskStart"',
 )
-"""All lines of tasks that did not fail, apart from the first of each stage."""
 
+# only the starts of tasks, if the figures of tasks are read
 TASK_STARTS = replace(SUCCESSFUL_TASKS, beginning_near=())
-"""Only the starts of tasks, if the figures of tasks are read."""
 
 _EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
 _NAME = re.compile(rb"\s*\{\s*" + _EVENT)
 _NAME_WITHIN = re.compile(_EVENT)
-_BETWEEN = b" \t\r\n[],"
-"""Characters between events of a list."""
-
-_WRITTEN = b'{"'
-"""The beginning of an event as Spark writes it."""
-
+_BETWEEN = b" \t\r\n[],"  # characters between events of a list
+_WRITTEN = b'{"'  # the beginning of an event as Spark writes it
 _BEGIN_ALONE = re.compile(rb"(\s*)\{\s*")
 
 _UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
 _QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
 _HEAD_BYTES = 200
-MAX_HELD_BYTES = 8 * 1024**2
-"""Most bytes of held updates of plans, unless a single one is larger."""
-
+MAX_HELD_BYTES = 8 * 1024**2  # most bytes of held updates of plans, unless a single one is larger
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
 TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
@@ -361,9 +351,7 @@ def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
             yield number + 1, last
 
 
-WHOLE_LOG = "the log"
-"""The name of the record of a problem with the whole log."""
-
+WHOLE_LOG = "the log"  # the name of the record of a problem with the whole log
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _STATUS = "appstatus_"

@@ -17,23 +17,19 @@ from pathlib import Path
 from fedperf_client.sources.spark.fields import MIB, Event, part, size_bytes, words
 from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 
-LONGEST_LINE = 300
-"""Most characters of a message that are shown."""
-
-EXECUTOR_REMOVED = "ExecutorRemoved"
-"""The end reason of a text about the removal of an executor."""
-
+LONGEST_LINE = 300  # most characters of a message that are shown
+EXECUTOR_REMOVED = "ExecutorRemoved"  # the end reason of a text about the removal of an executor
 _SIGNALS = 128  # an exit code above it tells the signal
+# characters of a message that are searched, and in which causes are searched; number of causes
 _HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
-"""Characters of a message that are searched, and in which causes are searched; number of causes."""
 
 _CAUSES = re.compile(r"^Caused by: .{0,400}", re.MULTILINE)
+# the pattern of the name of a setting; no class has such a name
 SETTING = (
     r"(?<![\w.])spark\.(?:sql|driver|executor|task|stage|shuffle|storage|memory|network|rpc|files|io"
     r"|hadoop|hive|python|pyspark|scheduler|dynamicAllocation|serializer|broadcast|yarn|kubernetes"
     r"|mesos|checkpoint|rdd|ui|locality|cleaner|blacklist|excludeOnFailure)\.[a-z][\w.]*\w"
 )
-"""The pattern of the name of a setting; no class has such a name."""
 
 _TRACEBACK = "Traceback (most recent call last)"
 _LAST_LINE = re.compile(
@@ -41,8 +37,8 @@ _LAST_LINE = re.compile(
 )
 
 
+# end reasons of attempts that only failed if their text says so
 KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
-"""End reasons of attempts that only failed if their text says so."""
 
 _OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
 _ABOUT_EXECUTORS = frozenset({EXECUTOR_REMOVED, "ExecutorLostFailure", "FetchFailed"})
@@ -142,8 +138,8 @@ def best_line(message: str) -> str:
     return first
 
 
+# the end reason of an attempt that could not fetch another task's output
 FETCH_FAILED = "FetchFailed"
-"""The end reason of an attempt that could not fetch another task's output."""
 
 _LONGEST_NAME, _LONGEST_MESSAGE = 120, 1000
 _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
@@ -250,17 +246,15 @@ def shortened_text(text: str) -> str:
 
 Place = tuple[str, str]
 
-TOGETHER = 1000
-"""Milliseconds within which failures count as simultaneous."""
-
+TOGETHER = 1000  # milliseconds within which failures count as simultaneous
+# milliseconds before and after a failure in which the removal of its executor explains it
 _BEFORE, _AFTER = 600_000, 120_000
-"""Milliseconds before and after a failure in which the removal of its executor explains it."""
 
 _OF_TASKS, _LAST_OF_SEVERAL = "stage failure", "most recent failure"
 
 _OF_FILES = frozenset({FETCH_FAILED, "Resubmitted"})
+# end reasons of attempts that fail with an executor
 _LOST = frozenset({"ExecutorLostFailure", "TaskResultLost"}) | _OF_FILES
-"""End reasons of attempts that fail with an executor."""
 
 
 @dataclass(slots=True)
@@ -425,8 +419,8 @@ def _only(names: Iterable[str]) -> str | None:
 
 
 _GIB = 2**30
+# Spark's limit for messages between driver and executors, and for Kryo's buffer
 _LARGEST_MIB = 2047
-"""Spark's limit for messages between driver and executors, and for Kryo's buffer."""
 
 _LEAST_OVERHEAD, _OVERHEAD, _PYTHON_OVERHEAD = 384 * MIB, 0.1, 0.4
 _MOST_NAMED = 3
@@ -541,6 +535,7 @@ _CONNECT = "spark.python.authenticate.socketTimeout"  # fixed before Spark 3.1
 _RPC, _KRYO = "spark.rpc.message.maxSize", "spark.kryoserializer.buffer.max"
 _BROADCAST = "spark.sql.broadcastTimeout"
 
+# settings that follow from the message, or from several settings
 _COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
     "overhead": lambda settings, _: _overhead(settings),
     "task_memory": lambda settings, _: (_twice(settings, settings.memory_name, "1g"),),
@@ -575,7 +570,6 @@ _COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
     ),
     "told": lambda _, text: _named_settings(text),
 }
-"""Settings that follow from the message, or from several settings."""
 
 
 @dataclass(frozen=True, slots=True)

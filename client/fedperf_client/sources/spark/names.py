@@ -39,13 +39,13 @@ _INTERACTIVE = re.compile(
 )
 
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
+# names of kinds that count as the same; other kinds have their own name
 _NAMES = {
     OperatorKind.AGGREGATE: "group",
     OperatorKind.GLOBAL_AGGREGATE: "group",
     OperatorKind.DISTINCT: "group",
     OperatorKind.CROSS: "join",
 }
-"""Names of kinds that count as the same; other kinds have their own name."""
 
 
 def workload_of(application: str, shape: str, *, call_site: str = "") -> str:

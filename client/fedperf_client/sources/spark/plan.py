@@ -54,6 +54,7 @@ _WRAPPERS = re.compile(
     r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
 )
 
+# the first pattern that matches a name gives its kind
 _RULES = {
     OperatorKind.TABLE_SOURCE: (
         r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"
@@ -101,7 +102,6 @@ _RULES = {
         r"Merge)\b.*|(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*"
     ),
 }
-"""The first pattern that matches a name gives its kind."""
 
 _KINDS = tuple((re.compile(pattern), kind) for kind, pattern in _RULES.items())
 
@@ -163,12 +163,12 @@ def runs_python(name: str) -> bool:
 
 _UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
 
+# Counters of time. An operator has one of them, or several that count different times.
 _TIME_COUNTERS = frozenset(
     {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
      "fetch wait time", "time to build", "time to build hash map", "time to collect",
      "time to broadcast", "op time", "opTime"}
 )  # fmt: skip
-"""Counters of time. An operator has one of them, or several that count different times."""
 
 Times = tuple[tuple[int, float], ...]  # ids of counters of time, and the seconds of their units
 
@@ -200,8 +200,7 @@ MAX_NODES = 4 * MAX_OPERATORS  # most nodes of a plan, with its wrappers
 MAX_ROUNDS = 8  # passes over a plan in which rows are propagated
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
-MOVED_ROWS = ("shuffle records written", "records read")
-"""Names of counters, the best first."""
+MOVED_ROWS = ("shuffle records written", "records read")  # names of counters, the best first
 
 SIZES = ("data size", "data size (bytes)", "partition data size", "size of files read",
          "written output", "filesystem read data size")  # fmt: skip

@@ -31,6 +31,7 @@ INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
+# kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`
 _CALLS: Mapping[str, OperatorKind] = {
     name: kind
     for kind, names in {
@@ -64,8 +65,8 @@ _CALLS: Mapping[str, OperatorKind] = {
     }.items()
     for name in names.split()
 }
-"""Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`."""
 
+# kinds of RDDs without a call, by class name; None only leads to others
 _CLASSES: Mapping[str, OperatorKind | None] = {
     **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
     **dict.fromkeys(("HadoopRDD", "NewHadoopRDD", "FileScanRDD"), OperatorKind.FILE_SOURCE),
@@ -76,7 +77,6 @@ _CLASSES: Mapping[str, OperatorKind | None] = {
     "CartesianRDD": OperatorKind.CROSS,
     **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
 }
-"""Kinds of RDDs without a call, by class name; None only leads to others."""
 
 
 @dataclass(frozen=True, slots=True)
