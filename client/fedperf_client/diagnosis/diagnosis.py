@@ -188,33 +188,32 @@ def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
 
 def row_of(diagnosis: Diagnosis) -> dict[str, object]:
     """Return a diagnosis for programs."""
-    cluster = diagnosis.cluster
+    cluster, seconds = diagnosis.cluster, diagnosis.seconds
     return {
         "log": diagnosis.log,
         "application": diagnosis.application,
         "job": diagnosis.label,
         "description": diagnosis.description,
         "started_at": moment(diagnosis.started_at).isoformat(),
-        "seconds": diagnosis.seconds,
+        "seconds": seconds,
         "waited_seconds": diagnosis.waited_seconds,
         "cores": diagnosis.cores,
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
-        "core_seconds": diagnosis.cores * diagnosis.seconds,
+        "core_seconds": diagnosis.cores * seconds,
         "cost": None if diagnosis.prices is None else diagnosis.cost,
-        "findings": [_finding_row(diagnosis, each) for each in diagnosis.findings],
-    }
-
-
-def _finding_row(diagnosis: Diagnosis, finding: JobFinding) -> dict[str, object]:
-    return {
-        "symptom": finding.symptom.value,
-        "place": finding.place,
-        "seconds_at_most": finding.seconds,
-        "core_seconds_at_most": diagnosis.share_of(finding) * diagnosis.seconds * diagnosis.cores,
-        "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(finding),
-        "evidence": finding.evidence,
-        "figures": dict(finding.figures),
-        "advice": finding.advice,
-        "conf": list(finding.conf),
+        "findings": [
+            {
+                "symptom": each.symptom.value,
+                "place": each.place,
+                "seconds_at_most": each.seconds,
+                "core_seconds_at_most": diagnosis.share_of(each) * seconds * diagnosis.cores,
+                "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(each),
+                "evidence": each.evidence,
+                "figures": dict(each.figures),
+                "advice": each.advice,
+                "conf": list(each.conf),
+            }
+            for each in diagnosis.findings
+        ],
     }

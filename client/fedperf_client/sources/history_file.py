@@ -130,7 +130,23 @@ def to_table(executions: Iterable[Execution], *, named: bool = True) -> "pyarrow
     """
     import pyarrow as pa
 
-    table = pa.Table.from_pylist([_to_row(each) for each in executions], schema=_schema())
+    types = {
+        "text": pa.string(),
+        "plan": pa.binary(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+        "moment": pa.timestamp("us", tz="UTC"),
+        "seconds": pa.list_(pa.float64()),
+    }
+    rows = [
+        to_record(each)
+        | {"status": each.status.name.lower(), "finished_at": each.finished_at.astimezone(UTC)}
+        for each in executions
+    ]
+    schema = pa.schema([(name, types[kind]) for name, kind in _ALL_COLUMNS.items()])
+    table = pa.Table.from_pylist(rows, schema=schema)
     return table if named else table.drop_columns([*NAME_COLUMNS, SECONDS_COLUMN])
 
 
@@ -232,27 +248,3 @@ _WANTED = {
     "moment": "a moment with a time zone",
     "seconds": "a list",
 }
-
-
-def _schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    types = {
-        "text": pa.string(),
-        "plan": pa.binary(),
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "double": pa.float64(),
-        "category": pa.dictionary(pa.int32(), pa.string()),
-        "moment": pa.timestamp("us", tz="UTC"),
-        "seconds": pa.list_(pa.float64()),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in _ALL_COLUMNS.items()])
-
-
-def _to_row(execution: Execution) -> dict[str, object]:
-    return {
-        **to_record(execution),
-        "status": execution.status.name.lower(),
-        "finished_at": execution.finished_at.astimezone(UTC),
-    }

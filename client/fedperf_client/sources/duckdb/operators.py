@@ -426,7 +426,7 @@ def to_scan(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | No
     name = table if is_table else node.note("Filename(s)") or ("" if files else "a file")
     has_notes = schema.counts_scanned_rows or is_since_1_5
     return Scan(
-        place=place_of(name) if name else "",
+        place=hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32] if name else "",
         returned=node.rows,
         scanned=min(node.scanned or 0.0, _MOST),
         estimate=node.estimate,
@@ -449,11 +449,6 @@ def _is_single(node: ProfileNode) -> bool | None:
         return False
     files = node.note("Total Files Read")
     return files == "1" if files or "Filename(s)" in node.notes else None
-
-
-def place_of(name: str) -> str:
-    """Return the digest of the name of a table or of paths of files."""
-    return hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
 
 
 def whole_count(scan: Scan) -> RowCount | None:

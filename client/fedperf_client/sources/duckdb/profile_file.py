@@ -32,7 +32,7 @@ that is not a number where one is expected.
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -102,6 +102,8 @@ _KEEPS_ROWS = frozenset(
     }
 )
 
+_TOO_MANY = f"more than {MAX_OPERATORS} operators"
+_UNFINISHED = "the query did not run to its end"
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
 
@@ -159,7 +161,7 @@ class OperatorTree:
         if all(each.kind is OperatorKind.COMMAND for each in self.operators):
             raise InvalidProfileError("no query: commands alone")
         if self._is_idle:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         columns = min(self.columns, MAX_ITERATIONS)
         return Workflow(tuple(self.operators), SourceStatistics(columns=columns))
 
@@ -190,21 +192,19 @@ class OperatorTree:
     def _visit(self, content: object, above: Above) -> _Visit:
         self._nodes += 1
         if self._nodes > _MAX_NODES:
-            raise _too_many()
+            raise InvalidProfileError(_TOO_MANY)
         node = node_of(content, self.schema)
         if node.name == INVALID:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         self.seconds += node.seconds
         self._is_idle &= node.is_idle
-        return _Visit(node, above, self._below(node, above))
-
-    def _below(self, node: ProfileNode, above: Above) -> Iterator[tuple[object, Above]]:
-        """Yield the inputs of a node, each with the effect of the operators above it."""
         joined = node.children if is_join(node) and len(node.children) <= _MOST_JOINED else ()
         inputs = [node_of(each, self.schema) for each in joined]
+        waiting = list[tuple[object, Above]]()
         for number, child in enumerate(node.children):
             others = inputs[:number] + inputs[number + 1 :]
-            yield child, above.through(node, [each for each in others if not each.rows])
+            waiting.append((child, above.through(node, [each for each in others if not each.rows])))
+        return _Visit(node, above, iter(waiting))
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
         if node.name in PASSING:
@@ -251,7 +251,7 @@ class OperatorTree:
             most = rows if is_known else max(rows, 5.0 * node.estimate)
             return RowRange(rows, most, is_known)
         if node.is_idle and node.estimate and not above.may_idle:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         count = whole_count(scan)
         self.counts += [] if count is None else [count]
         return rows_read(scan, self.row_counts)
@@ -298,33 +298,20 @@ class OperatorTree:
 
     def _append(self, operator: Operator, *, is_known: bool, seconds: float | None = None) -> int:
         if len(self.operators) == MAX_OPERATORS:
-            raise _too_many()
+            raise InvalidProfileError(_TOO_MANY)
         self.operators.append(operator)
         self.are_known.append(is_known)
         self.operator_seconds.append(seconds)
         return len(self.operators) - 1
 
 
-def _too_many() -> InvalidProfileError:
-    return InvalidProfileError(f"more than {MAX_OPERATORS} operators")
-
-
-def _unfinished() -> InvalidProfileError:
-    return InvalidProfileError("the query did not run to its end")
-
-
 ASSUMED_MEMORY_BYTES = 16 * 2**30
 MAX_CORES = 1024
 
 
-def _nothing_counted(place: str) -> Collection[RowCount]:
-    del place
-    return ()
-
-
 def counts_in(content: object) -> list[RowCount]:
     """Return the row counts of whole tables and files in a profile; errors as `execution_of`."""
-    return _tree_of(content, _nothing_counted)[0].counts
+    return _tree_of(content, lambda _: ())[0].counts
 
 
 def execution_of(
@@ -332,7 +319,7 @@ def execution_of(
     *,
     execution_id: str,
     finished_at: datetime,
-    counted: RowCounts = _nothing_counted,
+    counted: RowCounts = lambda _: (),
 ) -> Execution:
     """Return the execution of a profile.
 
