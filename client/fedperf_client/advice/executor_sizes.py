@@ -29,10 +29,10 @@ from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind, Platform
 
 WORTH = 0.10  # A size that is slower by no more than this share is chosen if it is cheaper
-# levels of the quantiles of an application's time, which is interpolated in between
+# Levels of the quantiles of an application's time, which is interpolated in between.
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
-# engines of this machine that read what Spark reads
+# Engines of this machine that read what Spark reads.
 LOCAL_ENGINES = (Platform.DUCKDB, Platform.POLARS)
 
 Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
@@ -100,15 +100,15 @@ class ExecutorAdvice:
     application: SparkApplication
     runtimes: tuple[ApplicationRuntime, ...]  # one for every number of executors, ascending
     current: ApplicationRuntime  # the one as it ran
-    # the recommended one. If none meets the deadline, the most probable or the fastest.
+    # The recommended one. If none meets the deadline, the most probable or the fastest.
     best: ApplicationRuntime
     deadline_seconds: float | None  # None without a deadline
     memory_bytes: int  # memory of an executor
     current_queries: ApplicationRuntime  # `current` without the time outside of queries
-    # its queries on engines of this machine, empty if they do not fit
+    # Its queries on engines of this machine, empty if they do not fit.
     engines: dict[Platform, ApplicationRuntime]
-    # the best one by medians, if it is not distinguishable from `current`, which is then
-    # recommended
+    # The best one by medians, if it is not distinguishable from `current`, which is then
+    # recommended.
     rival: ApplicationRuntime | None = None
 
     @property

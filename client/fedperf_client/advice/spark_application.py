@@ -25,8 +25,8 @@ class SparkApplication:
     """One application, as it ran."""
 
     name: str  # name and id in its log; never sent
-    # name that its other runs share: without dates and ids, or, for an interactive session, with
-    # its id
+    # Name that its other runs share: without dates and ids, or, for an interactive session, with
+    # its id.
     group: str
     queries: tuple[Execution, ...]  # successful executions, at least one
     cluster: ClusterConfig  # cluster of the largest of them

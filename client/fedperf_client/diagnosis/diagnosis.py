@@ -9,23 +9,11 @@ terminal nor markup, and cut where they are long.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
-from fedperf_client.diagnosis.rules import (
-    broadcasts,
-    dropped_events,
-    failures,
-    few_tasks,
-    garbage_collection,
-    idle_executors,
-    outside_jobs,
-    shuffles,
-    spills,
-    tiny_tasks,
-    uneven_tasks,
-)
+from fedperf_client.diagnosis.rules import RULES, outside_jobs
 from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.reader import Application
@@ -35,19 +23,6 @@ from fedperf_shared.runtime.quantities import duration_text
 
 LEAST_SHARE = 0.05  # of a job's time, by which two runs of one job differ
 LEAST_SECONDS = 0.2  # a saving below is not noticed
-
-RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
-    spills,
-    uneven_tasks,
-    few_tasks,
-    tiny_tasks,
-    idle_executors,
-    garbage_collection,
-    shuffles,
-    broadcasts,
-    failures,
-    dropped_events,
-)
 
 LONGEST_TEXT = 60  # of a shown name or description
 

@@ -73,7 +73,7 @@ class JobFinding:
             raise ValueError(f"the potential saving must not be negative, got {self.seconds}")
 
 
-# share of all task time that may exceed the slots: some milliseconds at each task's end
+# Share of all task time that may exceed the slots: some milliseconds at each task's end.
 _OVERLAP = 0.05
 
 _UNFINISHED = "no end of a job: the log stops before it"

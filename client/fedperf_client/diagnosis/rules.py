@@ -372,10 +372,10 @@ def garbage_collection(job: JobFacts, stage: StageAttempt) -> Iterator[JobFindin
     )
 
 
-# least bytes that are worth a task: Spark itself merges partitions up to this size
+# Least bytes that are worth a task: Spark itself merges partitions up to this size.
 WORTH_BYTES = MIB
 
-# calls that read no rows but the schema of files, in a task of Spark
+# Calls that read no rows but the schema of files, in a task of Spark.
 _READS_SCHEMA = re.compile(r"(?:load|parquet|orc|avro|csv|json|text|table) at ")
 
 
@@ -734,3 +734,17 @@ def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
             sizes.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
             yield counted[_SIZE], build, send
+
+
+RULES: tuple[Callable[[JobFacts], Iterator[JobFinding]], ...] = (
+    spills,
+    uneven_tasks,
+    few_tasks,
+    tiny_tasks,
+    idle_executors,
+    garbage_collection,
+    shuffles,
+    broadcasts,
+    failures,
+    dropped_events,
+)

@@ -59,14 +59,14 @@ class Home:
     store = _Entry("executions.sqlite")  # executions: raw data that never leaves
     receipts = _Entry("receipts")  # the coordinator's signed receipts, one file per release
     questions = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
-    # fitted predictors, cached between commands; can be removed
+    # Fitted predictors, cached between commands; can be removed.
     predictor = _Entry("predictor.safetensors")
     data = _Entry("data")  # generated data of the workloads that ship with fedperf
     lock = _Entry("daemon.lock")  # held by the running daemon
     contact = _Entry("last-contact")  # when the coordinator last answered, to the minute
-    # when the coordinator last refused this organization as a member, to the minute
+    # When the coordinator last refused this organization as a member, to the minute.
     refusal = _Entry("last-refusal")
-    # the release modes of the policy that the running daemon has read
+    # The release modes of the policy that the running daemon has read.
     modes = _Entry("modes-in-force.json")
     calendar = _Entry("calendar")  # the coordinator's calendar when this organization joined
     models = _Entry("models")  # downloaded model versions and the correction
@@ -134,7 +134,7 @@ class Contact:
     """
 
     heard_at: datetime | None = None  # when the coordinator last answered; None if it never did
-    # when it last refused this organization as a member; None if it answered since
+    # When it last refused this organization as a member; None if it answered since.
     refused_at: datetime | None = None
 
     @classmethod

@@ -22,7 +22,7 @@ from fedperf_shared.execution import Execution
 # Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately.
 Columns = Mapping[str, NDArray[Any]]
 
-# makes columns of executions, with `NUMBER` the ascending position in the sequence
+# Makes columns of executions, with `NUMBER` the ascending position in the sequence.
 Encode = Callable[[Sequence[Execution]], Columns]
 
 NUMBER = "number"
@@ -30,7 +30,7 @@ WIDE = "features"
 
 SEGMENT_ROWS = 1024  # smaller segments are merged as soon as they have this many rows together
 
-# tables of segments, and a token that every change of the store replaces
+# Tables of segments, and a token that every change of the store replaces.
 TABLES = (
     """
 CREATE TABLE segment (

@@ -65,7 +65,7 @@ _COLUMNS_1 = {
     "finished_at": "INTEGER NOT NULL",
 }
 _TEXT, _NUMBER = "TEXT NOT NULL DEFAULT ''", "INTEGER NOT NULL DEFAULT 0"
-# columns of the table `execution` that each later schema added
+# Columns of the table `execution` that each later schema added.
 _ADDED_COLUMNS = {
     2: {
         **dict.fromkeys(("source", "node_type", "architecture"), _TEXT),
@@ -166,11 +166,11 @@ class AmbiguousExecutionError(InvalidInputError):
 class Selection:
     """The executions that meet every condition that is not None."""
 
-    # their workload. If no workload has exactly this name, all workloads that contain it are
+    # Their workload. If no workload has exactly this name, all workloads that contain it are
     # selected, case-insensitively.
     workload: str | None = None
-    # a part of their id, workload, application or its id, record, description, file, failure or
-    # source, case-insensitively
+    # A part of their id, workload, application or its id, record, description, file, failure or
+    # source, case-insensitively.
     text: str | None = None
     status: ExecutionStatus | None = None  # how they ended
     platform: Platform | None = None  # at least one of their operators ran there

@@ -20,7 +20,7 @@ from fedperf_shared.execution import Execution, ExecutionStatus
 if TYPE_CHECKING:
     import pyarrow
 
-# required columns with their types
+# Required columns with their types.
 COLUMNS = {
     "execution_id": "text",
     "workload": "text",
@@ -40,7 +40,7 @@ COLUMNS = {
 
 NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
 SECONDS_COLUMN = "operator_seconds"
-# all columns in their order; those that are not in `COLUMNS` are optional
+# All columns in their order; those that are not in `COLUMNS` are optional.
 _ALL_COLUMNS = COLUMNS | {
     "source": "category",
     "node_type": "category",

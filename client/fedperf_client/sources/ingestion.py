@@ -31,7 +31,7 @@ from fedperf_client.sources import (
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
-# different reasons that are reported of one source; all others are counted together
+# Different reasons that are reported of one source; all others are counted together.
 MAX_REASONS = 50
 
 LONGEST_REASON = 300

@@ -37,14 +37,14 @@ MAX_RATIO = 200  # largest ratio of unpacked to packed bytes of a zip above `RAT
 RATIO_FROM_BYTES = 2**28
 
 MAX_BLOCK_BYTES = 8 * 1024**2
-# the largest window that `zstd` reads by default and writes with `--long`
+# The largest window that `zstd` reads by default and writes with `--long`.
 MAX_WINDOW_BYTES = 128 * 1024**2
 
 MAX_LAYERS = 2  # codecs around a log: Spark's own, and one of the program that collected it
-# most memory that parsed JSON may take; an event or a profile above it is skipped
+# Most memory that parsed JSON may take; an event or a profile above it is skipped.
 MAX_PARSED_BYTES = 32 * 2**20
 
-# the advice for a log that is cut off
+# The advice for a log that is cut off.
 READ_ON = "read up to there; copy the log again, unless it is still being written"
 
 _READ_BYTES = 128 * 1024
@@ -496,7 +496,7 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
-# how codecs begin, each with its reader, or the reason why it is not read
+# How codecs begin, each with its reader, or the reason why it is not read.
 _CODECS: tuple[tuple[bytes, _Codec | str], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),

@@ -145,7 +145,7 @@ def count_of(value: object, what: str) -> int:
 
 
 EXPLAINED = "EXPLAIN_ANALYZE"  # the operator around a query that `EXPLAIN ANALYZE` runs
-# operators that pass on their input, around a query in some versions and statements only
+# Operators that pass on their input, around a query in some versions and statements only.
 PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
 
 INVALID = "INVALID"  # the operator of a query that ended before its operators were known
@@ -196,7 +196,7 @@ _NAMES: Mapping[OperatorKind, str] = {
     OperatorKind.OTHER: "RECURSIVE_CTE REC_CTE RECURSIVE_KEY_CTE REC_KEY_CTE VERIFY_VECTOR",
 }
 
-# the kind of every operator that is known by name
+# The kind of every operator that is known by name.
 KINDS: Mapping[str, OperatorKind] = MappingProxyType(
     {name: kind for kind, names in _NAMES.items() for name in names.split()}
 )
@@ -215,7 +215,7 @@ class ProfileNode:
     rows: float | None  # rows of its output
     size: float | None  # bytes of these rows
     seconds: float  # its time, over all threads
-    # rows that it read from a table or files, or that were announced; see the module
+    # Rows that it read from a table or files, or that were announced; see the module.
     scanned: float | None
     row_groups: float | None  # row groups that it read
     all_row_groups: float | None  # row groups of the table or files
@@ -310,10 +310,10 @@ def _plain(name: str) -> str:
 ROW_GROUP_ROWS = 122_880  # rows of a row group, as DuckDB writes tables and Parquet
 _DECIDED = 1.01
 _MOST_THREADS = 64  # threads that are assumed to scan one file if nothing tells
-# factor that several files may have changed by, if the first is as long as before
+# Factor that several files may have changed by, if the first is as long as before.
 _COUNT_WITHIN = 1.25
 
-# factor that the announced rows of several files are assumed to be right within
+# Factor that the announced rows of several files are assumed to be right within.
 _ESTIMATE_WITHIN = 8.0
 
 _MOST = 1e15  # largest number that a profile may count of a scan
@@ -323,10 +323,10 @@ _COLUMN_FILES = frozenset(
 )
 _LIMITS = frozenset({"LIMIT", "STREAMING_LIMIT", "LIMIT_PERCENT"})
 _RECURSIONS = frozenset({"RECURSIVE_CTE", "REC_CTE", "RECURSIVE_KEY_CTE", "REC_KEY_CTE"})
-# operators with rows that profiles do not count
+# Operators with rows that profiles do not count.
 _UNCOUNTED = frozenset({"DELIM_SCAN", "DUMMY_SCAN"})
 
-# operators that read all rows before they return the first
+# Operators that read all rows before they return the first.
 _WANTS_ALL = frozenset(
     {
         OperatorKind.AGGREGATE,

@@ -91,7 +91,7 @@ from fedperf_shared.workflow.vocabulary import (
 _MAX_NODES = 2 * MAX_OPERATORS  # most nodes of a profile, with those that give no operator
 _MOST_JOINED = 4  # most inputs of a join
 
-# operators that return every row that they read
+# Operators that return every row that they read.
 _KEEPS_ROWS = frozenset(
     {
         OperatorKind.MAP,
@@ -128,14 +128,14 @@ class OperatorTree:
     schema: ProfileSchema  # of the profile
     row_counts: RowCounts  # row counts of tables, of all sources
     operators: list[Operator] = field(default_factory=list)  # so far, inputs first
-    # for each operator, whether its rows were counted or follow from counted ones
+    # For each operator, whether its rows were counted or follow from counted ones.
     are_known: list[bool] = field(default_factory=list)
     is_complete: bool = True  # whether every operator had its figures
     seconds: float = 0.0  # sum over all operators
-    # of each of `operators`, over all threads; None for one that the profile does not have
+    # Of each of `operators`, over all threads; None for one that the profile does not have.
     operator_seconds: list[float | None] = field(default_factory=list)
     columns: int = 0  # of all sources
-    # row counts of scans of whole tables or files
+    # Row counts of scans of whole tables or files.
     counts: list[RowCount] = field(default_factory=list)
     _least_rows: float = 0.0
     _most_rows: float = 0.0
@@ -387,7 +387,7 @@ MAX_PROFILE_BYTES = 8 * 2**20
 
 _SNIFFED_BYTES = 64 * 2**10
 _FIRST_KEY = re.compile(rb'\s*\{\s*"[a-z_]+"\s*:')
-# keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1
+# Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1.
 _MARKS = (
     (b'"operator"', b'"intermediate_rows"'),
     (b'"operator_type"', b'"children"'),

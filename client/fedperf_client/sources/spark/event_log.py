@@ -50,7 +50,7 @@ MAX_STAGES = 20_000  # most stages whose skipped lines are counted separately
 _STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
 _STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
 _NAME_BYTES = 34  # most bytes before the number of a stage; its comma is behind them
-# number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`
+# Number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`.
 Line = tuple[int, bytes | None]
 
 
@@ -63,13 +63,13 @@ class SkippedLines:
     """
 
     beginnings: tuple[bytes, ...] = ()  # beginnings of lines that are skipped
-    # beginning of lines that are skipped if `near` is in their first bytes
+    # Beginning of lines that are skipped if `near` is in their first bytes.
     beginning_near: bytes | tuple[()] = ()
-    # searched in the first `NEAR_BYTES` of these lines, which are at least as long
+    # Searched in the first `NEAR_BYTES` of these lines, which are at least as long.
     near: bytes = b""
-    # beginning of lines that are skipped apart from the first of each stage
+    # Beginning of lines that are skipped apart from the first of each stage.
     beginning_stage: bytes | tuple[()] = ()
-    # number of skipped lines, by their beginning with the stage's number. An empty beginning counts
+    # Number of skipped lines, by their beginning with the stage's number. An empty beginning counts
     # the lines of unknown stages.
     stages: dict[bytes, int] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class SkippedLines:
 
 
 NOTHING = SkippedLines()
-# all lines of tasks that did not fail, apart from the first of each stage
+# All lines of tasks that did not fail, apart from the first of each stage.
 SUCCESSFUL_TASKS = SkippedLines(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
@@ -103,7 +103,7 @@ SUCCESSFUL_TASKS = SkippedLines(
     beginning_stage=b'{"Event":"SparkListenerTaskStart"',
 )
 
-# only the starts of tasks, if the figures of tasks are read
+# Only the starts of tasks, if the figures of tasks are read.
 TASK_STARTS = replace(SUCCESSFUL_TASKS, beginning_near=())
 
 _EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'

@@ -20,11 +20,11 @@ from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 LONGEST_LINE = 300  # most characters of a message that are shown
 EXECUTOR_REMOVED = "ExecutorRemoved"  # the end reason of a text about the removal of an executor
 _SIGNALS = 128  # an exit code above it tells the signal
-# characters of a message that are searched, and in which causes are searched; number of causes
+# Characters of a message that are searched, and in which causes are searched; number of causes.
 _HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
 
 _CAUSES = re.compile(r"^Caused by: .{0,400}", re.MULTILINE)
-# the pattern of the name of a setting; no class has such a name
+# The pattern of the name of a setting; no class has such a name.
 SETTING = (
     r"(?<![\w.])spark\.(?:sql|driver|executor|task|stage|shuffle|storage|memory|network|rpc|files|io"
     r"|hadoop|hive|python|pyspark|scheduler|dynamicAllocation|serializer|broadcast|yarn|kubernetes"
@@ -37,7 +37,7 @@ _LAST_LINE = re.compile(
 )
 
 
-# end reasons of attempts that only failed if their text says so
+# End reasons of attempts that only failed if their text says so.
 KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
 
 _OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
@@ -138,7 +138,7 @@ def best_line(message: str) -> str:
     return first
 
 
-# the end reason of an attempt that could not fetch another task's output
+# The end reason of an attempt that could not fetch another task's output.
 FETCH_FAILED = "FetchFailed"
 
 _LONGEST_NAME, _LONGEST_MESSAGE = 120, 1000
@@ -152,7 +152,7 @@ class EndReason:
     name: str  # in one word of the log, such as the class of an exception
     message: str = ""  # of the log, cut where it is long
     kind: str | None = None  # None if it is unknown
-    # id and host of the executor whose files they could not fetch; otherwise empty
+    # Id and host of the executor whose files they could not fetch; otherwise empty.
     missed: tuple[str, str] = ("", "")
 
     @classmethod
@@ -247,13 +247,13 @@ def shortened_text(text: str) -> str:
 Place = tuple[str, str]
 
 TOGETHER = 1000  # milliseconds within which failures count as simultaneous
-# milliseconds before and after a failure in which the removal of its executor explains it
+# Milliseconds before and after a failure in which the removal of its executor explains it.
 _BEFORE, _AFTER = 600_000, 120_000
 
 _OF_TASKS, _LAST_OF_SEVERAL = "stage failure", "most recent failure"
 
 _OF_FILES = frozenset({FETCH_FAILED, "Resubmitted"})
-# end reasons of attempts that fail with an executor
+# End reasons of attempts that fail with an executor.
 _LOST = frozenset({"ExecutorLostFailure", "TaskResultLost"}) | _OF_FILES
 
 
@@ -265,7 +265,7 @@ class FailureCause:
     name: str  # of the failures, in one word of the log
     message: str = ""  # of one of them
     failures: list[LostAttempt] = field(default_factory=list)  # attempts at tasks
-    # executors with their hosts that they failed with
+    # Executors with their hosts that they failed with.
     places: set[Place] = field(default_factory=set)
     ends_job: bool = False  # the job failed for it
     summary: str | None = None  # the kind under which Spark reports them when it gives up
@@ -535,7 +535,7 @@ _CONNECT = "spark.python.authenticate.socketTimeout"  # fixed before Spark 3.1
 _RPC, _KRYO = "spark.rpc.message.maxSize", "spark.kryoserializer.buffer.max"
 _BROADCAST = "spark.sql.broadcastTimeout"
 
-# settings that follow from the message, or from several settings
+# Settings that follow from the message, or from several settings.
 _COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
     "overhead": lambda settings, _: _overhead(settings),
     "task_memory": lambda settings, _: (_twice(settings, settings.memory_name, "1g"),),

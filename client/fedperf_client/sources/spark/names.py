@@ -39,7 +39,7 @@ _INTERACTIVE = re.compile(
 )
 
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
-# names of kinds that count as the same; other kinds have their own name
+# Names of kinds that count as the same; other kinds have their own name.
 _NAMES = {
     OperatorKind.AGGREGATE: "group",
     OperatorKind.GLOBAL_AGGREGATE: "group",

@@ -54,7 +54,7 @@ _WRAPPERS = re.compile(
     r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
 )
 
-# the first pattern that matches a name gives its kind
+# The first pattern that matches a name gives its kind.
 _RULES = {
     OperatorKind.TABLE_SOURCE: (
         r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"

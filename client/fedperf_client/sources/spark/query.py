@@ -31,13 +31,13 @@ from fedperf_shared.execution import ClusterConfig
 
 Longs = NDArray[np.int64]
 
-# the end reason of a task that had succeeded, when its output was lost with its executor
+# The end reason of a task that had succeeded, when its output was lost with its executor.
 RESUBMITTED = "Resubmitted"
 
 SUCCEEDED = -1  # among the ends of attempts, which else are numbers of reasons
-# columns of each attempt at a task: start and end, as the driver saw them; the number of its
+# Columns of each attempt at a task: start and end, as the driver saw them; the number of its
 # executor (-1 if unknown) and of its end reason; the time in its own code; bytes and rows that it
-# read from files and shuffles
+# read from files and shuffles.
 COLUMNS = ("launched", "finished", "executor", "end", "run", "read_bytes", "read_rows")
 
 _ATTEMPT = np.dtype([(each, np.int64) for each in COLUMNS])

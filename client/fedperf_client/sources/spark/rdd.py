@@ -31,7 +31,7 @@ INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
-# kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`
+# Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`.
 _CALLS: Mapping[str, OperatorKind] = {
     name: kind
     for kind, names in {
@@ -66,7 +66,7 @@ _CALLS: Mapping[str, OperatorKind] = {
     for name in names.split()
 }
 
-# kinds of RDDs without a call, by class name; None only leads to others
+# Kinds of RDDs without a call, by class name; None only leads to others.
 _CLASSES: Mapping[str, OperatorKind | None] = {
     **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
     **dict.fromkeys(("HadoopRDD", "NewHadoopRDD", "FileScanRDD"), OperatorKind.FILE_SOURCE),

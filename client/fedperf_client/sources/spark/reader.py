@@ -587,5 +587,5 @@ _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
     "SparkListenerJobEnd": Reader._job_ended,
 }
 _BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
-# names of the events that are read; of the ends of tasks, those of failed ones
+# Names of the events that are read; of the ends of tasks, those of failed ones.
 USED_EVENTS = frozenset(_HANDLERS)
