@@ -167,12 +167,7 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
 
 
 def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
-    """Find the time outside of jobs, if it is long.
-
-    Args:
-        whole: the application, whose log was read.
-        cores: mean of its time.
-    """
+    """Find the time outside of jobs, if it is long; `cores` are the mean of the application."""
     outside, seconds = min(whole.idle_milliseconds / 1000, whole.seconds), whole.seconds
     if not (outside >= LEAST_SECONDS and outside >= MUCH_OF_APPLICATION * seconds):
         return None

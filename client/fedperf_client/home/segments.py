@@ -66,12 +66,8 @@ def append(
 ) -> None:
     """Store the columns of executions, unless a segment of their range is stored already.
 
-    Args:
-        connection: to the store, in a transaction.
-        key: the encoder's.
-        columns: as `Encode` makes them.
-        numbers: the row numbers of the encoded executions.
-        covered: first and last number of the range that holds no other execution.
+    The columns are those that `Encode` makes of the executions with these row numbers. The range
+    `covered`, from first to last number, holds no other execution.
     """
     first, last = covered
     taken = "SELECT 1 FROM segment WHERE first <= ? AND last >= ?"
@@ -130,13 +126,7 @@ def wide_of(
 def read(
     connection: sqlite3.Connection, key: bytes, *, wide: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the columns of each segment, by ascending number.
-
-    Args:
-        connection: to the store.
-        key: the encoder's.
-        wide: read only `NUMBER` and `WIDE` instead of all other columns.
-    """
+    """Yield the columns of each segment by number; `wide` reads `NUMBER` and `WIDE` alone."""
     query = "SELECT narrow, wide FROM segment WHERE rows > 0 AND key = ? ORDER BY first"
     if not wide:
         query = query.replace("narrow, wide", "narrow")

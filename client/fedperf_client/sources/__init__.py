@@ -165,9 +165,7 @@ def open_source(path: Path) -> Source:
 def read_source(path: Path, counts: RowCounts | None = None) -> Iterator[Execution | SkippedRecord]:
     """Yield every record of the source at `path`; see `Source.read`.
 
-    Args:
-        path: of one source.
-        counts: row counts of this and other sources; by default, those of this source.
+    `counts` are row counts of this and other sources; by default, those of this source.
 
     Raises:
         InvalidInputError: as `open_source`, or it cannot be read to its end, also where its kind

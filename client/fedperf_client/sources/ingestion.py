@@ -233,12 +233,6 @@ def follow(
     restarted daemon goes on. A source that cannot be read is a problem once until it changes.
     Files of unknown kinds, and empty ones, are problems only where they were named explicitly.
 
-    Args:
-        paths: files and directories to follow.
-        states: of the call before.
-        store: the organization's database of executions.
-        timer: in seconds.
-
     Raises:
         StorageError: the store cannot be written.
     """

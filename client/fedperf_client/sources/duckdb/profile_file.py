@@ -321,13 +321,7 @@ def execution_of(
     finished_at: datetime,
     counted: RowCounts = lambda _: (),
 ) -> Execution:
-    """Return the execution of a profile.
-
-    Args:
-        content: of the profile, as JSON gives it.
-        execution_id: of the execution.
-        finished_at: its end, with time zone.
-        counted: row counts of all profiles.
+    """Return the execution of a profile, parsed as JSON; `counted` are counts of all profiles.
 
     Raises:
         InvalidInputError: see the module.

@@ -287,10 +287,7 @@ def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
 ) -> Iterator[Line]:
     """Yield the lines of a log that are not skipped, without line ends.
 
-    Args:
-        path: of the log.
-        skipped: lines to skip.
-        is_whole: returns whether a last line without line end is complete.
+    `is_whole` returns whether a last line without line end is complete.
 
     Raises:
         DamagedLogError: the bytes are damaged or cut off; all whole lines before were yielded.

@@ -529,35 +529,18 @@ def _named_settings(message: str) -> tuple[str, ...]:
     return tuple(f"{each}{values.get(each, '')}" for each in names)[:_MOST_NAMED]
 
 
-_SINCE_3_1 = (3, 1)
 _BARRIER = "spark.barrier.sync.timeout"  # a year by default
-_CONNECT = "spark.python.authenticate.socketTimeout"  # fixed before Spark 3.1
 _RPC, _KRYO = "spark.rpc.message.maxSize", "spark.kryoserializer.buffer.max"
 _BROADCAST = "spark.sql.broadcastTimeout"
 
 # Settings that follow from the message, or from several settings.
 _COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
     "overhead": lambda settings, _: _overhead(settings),
-    "task_memory": lambda settings, _: (_twice(settings, settings.memory_name, "1g"),),
     "python": lambda settings, _: _python(settings),
-    "faulthandler": lambda settings, _: (
-        ("spark.python.worker.faulthandler.enabled=true",) if settings.knows((3, 2)) else ()
-    ),
     "moving": lambda settings, _: _moving(settings),
     "scaled": lambda settings, _: _scaled(settings),
-    # On YARN it is YARN that names the local disks.
-    "disk": lambda settings, _: (
-        "yarn.nodemanager.local-dirs" if settings.runs_on("yarn") else "spark.local.dir",
-    ),
-    "excluded": lambda settings, _: tuple(
-        f"spark.{'excludeOnFailure' if settings.knows(_SINCE_3_1) else 'blacklist'}.{each}"
-        for each in ("enabled", "timeout")
-    ),
     "barrier": lambda settings, _: (
         _twice(settings, _BARRIER, "1s") if _BARRIER in settings.properties else _BARRIER,
-    ),
-    "connect": lambda settings, _: (
-        (_twice(settings, _CONNECT, "15s"),) if settings.knows(_SINCE_3_1) else ()
     ),
     "result": _result,
     # In MiB without a unit.
@@ -585,11 +568,8 @@ class FailureAdvice:
 def advice_for(cause: FailureCause, settings: SparkSettings) -> FailureAdvice:
     """Return the advice about a cause, and about the limit at which Spark gave up for it.
 
-    The action names the settings that have no computed value.
-
-    Args:
-        cause: of failures; its message may have sizes.
-        settings: of the application.
+    The action names the settings that have no computed value. Some values follow from sizes in the
+    message of the cause.
     """
     kinds = [failure_table()[0][each] for each in (cause.kind, cause.summary) if each]
     if not kinds:
@@ -607,10 +587,21 @@ def advice_for(cause: FailureCause, settings: SparkSettings) -> FailureAdvice:
 def _lines(names: Iterable[str], message: str, settings: SparkSettings) -> Iterator[str]:
     """Yield the settings of a kind of `failures.toml`, each as its name or as `name=value`."""
     for each in names:
-        name, _, value = each.partition("=")
-        if each.startswith("@"):
-            yield from _COMPUTED[each[1:]](settings, message)
+        line, *condition = each.split()
+        name, _, value = line.partition("=")
+        if condition and not _holds(settings, *condition):
+            continue
+        if line.startswith("@"):
+            yield from _COMPUTED[line[1:]](settings, message)
         elif value.startswith("2*"):
             yield _twice(settings, name, value[2:])
         else:
-            yield each
+            yield line
+
+
+def _holds(settings: SparkSettings, word: str, value: str) -> bool:
+    """Return whether a condition on the version, or on the cluster manager, holds."""
+    if word in ("on", "off"):
+        return settings.runs_on(value) is (word == "on")
+    major, minor = map(int, value.split("."))
+    return settings.knows((major, minor)) is (word == "since")

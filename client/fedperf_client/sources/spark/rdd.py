@@ -193,10 +193,7 @@ class _Step:
 
 
 def job_plan(stages: Sequence[StageRun]) -> tuple[PhysicalPlan, dict[int, int]]:
-    """Return the operators of a job, and their figures as counters of a plan.
-
-    Args:
-        stages: that ended, each once.
+    """Return the operators of a job, whose stages ended, and their figures as counters of a plan.
 
     Raises:
         MalformedEventError: its RDDs form a cycle.
