@@ -386,18 +386,16 @@ class EventLog:
         if item is None:
             yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
-    def work(
-        self, application: Application, *, with_tasks: bool = False
-    ) -> Iterator[SparkQuery | SkippedRecord]:
+    def work(self, application: Application) -> Iterator[SparkQuery | SkippedRecord]:
         """Yield every query and job when it is complete, and every problem of the log.
 
-        Args:
-            application: receives what the log has about the application.
-            with_tasks: read the figures of tasks, not only those of stages.
+        Facts of the application are added to `application`, before a query that they concern.
         """
-        names = USED_EVENTS if with_tasks else USED_EVENTS - {"SparkListenerStageSubmitted"}
-        events = Events(names, TASK_STARTS if with_tasks else SUCCESSFUL_TASKS)
-        reader = Reader(application, with_tasks, events.skipped_ends)
+        names, skipped = USED_EVENTS, TASK_STARTS
+        if not application.with_tasks:
+            names, skipped = USED_EVENTS - {"SparkListenerStageSubmitted"}, SUCCESSFUL_TASKS
+        events = Events(names, skipped)
+        reader = Reader(application, events.skipped_ends)
         for file in self.files:
             try:
                 for event in events.of(file):

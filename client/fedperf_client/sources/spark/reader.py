@@ -65,6 +65,7 @@ class Application:
     """An application, as far as its log was read. Timestamps are milliseconds since 1970."""
 
     is_partial: bool = False  # a part of its log is missing
+    with_tasks: bool = False  # the figures of tasks are read, not only those of stages
     executors: Executors = field(default_factory=Executors)
     # Times in which no query and no job ran: their sum, the same times the cores of the executors
     # in them, and the longest with their lengths.
@@ -122,12 +123,12 @@ class Application:
             gaps = [*self.longest_gaps, (end - start, (start, end))]
             self.longest_gaps = sorted(gaps, reverse=True)[:MOST_GAPS]
 
-    def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
+    def settle(self, query: SparkQuery) -> None:
         """Set the executors of a query at its end, as long as they are known.
 
         The time before its first task, while there was no executor, is not run time.
         """
-        if not (query.jobs or with_slots) and query.plan.is_command:
+        if not (query.jobs or self.with_tasks) and query.plan.is_command:
             return  # no execution
         if query.first_stage_at is not None:
             query.started_at = query.submitted_at = query.first_stage_at
@@ -144,7 +145,7 @@ class Application:
             for stage in query.attempts.values():  # earlier executors had gone before a task began
                 if stage.submitted_at is not None and stage.submitted_at < query.waited[1]:
                     stage.had_executors = False
-        query.slots = self.executors.slots_of(begin, end) if with_slots else 0
+        query.slots = self.executors.slots_of(begin, end) if self.with_tasks else 0
         query.cluster = self.executors.during(begin, end)
 
     @property
@@ -244,10 +245,8 @@ class Reader:
     """The running queries and jobs of an application: `take` its events in order, then `end`."""
 
     application: Application = field(default_factory=Application)
-    wants_tasks: bool = False  # the figures of tasks are read
-    skipped_ends: Callable[[int], int | None] = lambda _: (
-        0
-    )  # task ends of a stage that were skipped
+    # Returns how many task ends of a stage were skipped; None if unknown.
+    skipped_ends: Callable[[int], int | None] = lambda _: 0
     _open: dict[tuple[bool, int], SparkQuery] = field(default_factory=dict)  # by is_job, number
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
@@ -283,7 +282,7 @@ class Reader:
             others = self._running.worked - (not query.is_running)  # without itself, if it rested
             query.close(application.stopped_at, went_on=others > query.before)
             if query.ended_at is not None and not is_settled:
-                application.settle(query, with_slots=self.wants_tasks)
+                application.settle(query)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
             self._dispatch(query)
         self._open.clear()
@@ -310,7 +309,7 @@ class Reader:
         query.description = query_name(
             fields.line(event, "description"), event.get("sparkPlanInfo")
         )
-        if self.wants_tasks:
+        if self.application.with_tasks:
             session = used_settings(fields.part(event, "modifiedConfigs"))
             query.settings = {**session, **query.settings}
         if "sparkPlanInfo" in event:
@@ -330,7 +329,7 @@ class Reader:
     def _begin(self, query: SparkQuery) -> None:
         if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
             # Nothing of that query runs. Its end is lost, or still to come.
-            self.application.settle(alone, with_slots=self.wants_tasks)
+            self.application.settle(alone)
             self._running.stops(alone)
             self._free_since = max(self._free_since or query.started_at, query.started_at)
         query.before = self._running.worked
@@ -338,7 +337,7 @@ class Reader:
         self.application.reach(query.started_at)
         if query.is_nested:
             return
-        if self.wants_tasks and not self._running.count and self._free_since is not None:
+        if self.application.with_tasks and not self._running.count and self._free_since is not None:
             self.application.add_gap(self._free_since, query.started_at)
         self._running.begins(query)
 
@@ -375,7 +374,7 @@ class Reader:
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
         if query.open_jobs:  # the last of them may end much later
-            self.application.settle(query, with_slots=self.wants_tasks)
+            self.application.settle(query)
         self._finish(query)
 
     def _job_started(self, event: Event) -> None:
@@ -396,7 +395,7 @@ class Reader:
             query.display_name = job_name(query.call_site, infos)
             self._begin(query)
         query.description = query.description or fields.line(properties, _DESCRIPTION)
-        query.settings |= used_settings(properties) if self.wants_tasks else {}
+        query.settings |= used_settings(properties) if self.application.with_tasks else {}
         query.submitted_at = at if query.submitted_at is None else min(at, query.submitted_at)
         stages = [each for each in fields.sequence(event, "Stage IDs") if isinstance(each, int)]
         self._next_job = max(self._next_job, number + 1)
@@ -477,7 +476,7 @@ class Reader:
         if not stage.has_begun:  # its start is missing, and most other ends may be skipped
             query.task_began(fields.part(event, "Task Info"))
         stage.has_begun = True
-        if self.wants_tasks and not query.is_given_up:
+        if self.application.with_tasks and not query.is_given_up:
             stage.take(event, end)
             query.counted_tasks += 1
             self._tasks += 1
@@ -515,7 +514,7 @@ class Reader:
         """Set the executors of a query, if it is complete now."""
         if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return
-        self.application.settle(query, with_slots=self.wants_tasks)
+        self.application.settle(query)
         self._complete.append(query)
         if not query.is_nested:
             self._running.stops(query)
