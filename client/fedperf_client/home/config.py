@@ -69,7 +69,11 @@ class Home:
     # The release modes of the policy that the running daemon has read.
     modes = _Entry("modes-in-force.json")
     calendar = _Entry("calendar")  # the coordinator's calendar when this organization joined
-    models = _Entry("models")  # downloaded model versions and the correction
+
+    @property
+    def models(self) -> Path:
+        """Downloaded model versions and the correction."""
+        return self.directory / "models"
 
     def ledger(self, period_start: datetime) -> Path:
         """Return the path of the privacy ledger of a period."""
