@@ -14,7 +14,7 @@ from fedperf_client.sources.spark import reader
 from fedperf_client.sources.spark.event_log import EventLog
 from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.plan import MAX_NODES
-from fedperf_client.sources.spark.reader import USED_EVENTS, Reader
+from fedperf_client.sources.spark.reader import USED_EVENTS, Application, Reader
 from fedperf_shared.execution import Execution
 from tests.fakes.json_places import Place, places, replaced
 from tests.fakes.spark_logs import SparkLog, node, sample
@@ -89,7 +89,7 @@ def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
     events: list[tuple[str, Json]],
 ) -> None:
     for with_tasks in (False, True):
-        state = Reader(wants_tasks=with_tasks)
+        state = Reader(Application(with_tasks=with_tasks))
         for name, event in events:
             try:
                 state.take(name, event)
