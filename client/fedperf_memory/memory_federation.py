@@ -216,9 +216,7 @@ def _opened(body: bytes) -> TrainRequest:
 def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
     error = answer.exception()
     if error is None:
-        signed = answer.result()
-        body = encode_signed_release(signed.payload, signed.signature)
-        return [Reply(organization_id, body)]
+        return [Reply(organization_id, encode_signed_release(answer.result()))]
     if isinstance(error, RequestRefusedError):
         return [Reply(organization_id, None, error.refusal)]
     return []

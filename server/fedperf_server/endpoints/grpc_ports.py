@@ -44,6 +44,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import (
     Correction,
     JoinReply,
+    JoinRequest,
     SharedModel,
     SignedReceipt,
     Status,
@@ -131,10 +132,10 @@ class EnrollmentService:
     def __init__(self, enrollment: Enrollment) -> None:
         self._enrollment = enrollment
 
-    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
+    def join(self, request: JoinRequest) -> JoinReply:
         """Make the caller a member, if its token is valid."""
         try:
-            return self._enrollment.join(token, certificate_request)
+            return self._enrollment.join(request.token, request.certificate_request)
         except EnrollmentRefusedError as error:
             _log.warning("joining refused", reason=str(error))
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None

@@ -41,6 +41,7 @@ from fedperf_shared.releases.release import (
     LinearizedParameters,
     LinearizedUpdate,
     Schedule,
+    SignedRelease,
     Slot,
 )
 from fedperf_shared.wire import codec
@@ -190,7 +191,7 @@ class Rounds(Scene):
         values = np.full(DIRECTIONS, round(value * 2.0**-EXPONENT), dtype=np.int64)
         update = LinearizedUpdate(request.slot, request.base_version, EXPONENT, values)
         payload = codec.encode_release(update)
-        return codec.encode_signed_release(payload, sign(key, payload))
+        return codec.encode_signed_release(SignedRelease(payload, sign(key, payload)))
 
     def newest(self) -> Weights:
         with self.database.transaction() as session:

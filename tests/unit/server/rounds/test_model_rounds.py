@@ -183,7 +183,7 @@ def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
     changes = [np.full(2, value, dtype=np.float32)]
     content = sum_of_weights(request.slot, request.base_version, changes)
     payload = codec.encode_release(content)
-    return codec.encode_signed_release(payload, sign(key, payload))
+    return codec.encode_signed_release(SignedRelease(payload, sign(key, payload)))
 
 
 @pytest.fixture
