@@ -279,7 +279,7 @@ def publish_correction(
 
 def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at: datetime) -> None:
     """Replace the published synthetic rows."""
-    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(rows), at)
+    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(tuple(rows)), at)
 
 
 def published_correction(session: Session) -> Correction | None:

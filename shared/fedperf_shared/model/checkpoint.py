@@ -3,7 +3,7 @@
 Writing is atomic: a reader sees the old file or the new one. Reading checks
 everything before it hands out a number: format, architecture, feature schema,
 names, shapes, dtypes, finite values. A checkpoint is refused with one clear
-error, whatever is wrong with it. Needs no torch unless a model is built.
+error, whatever is wrong with it.
 """
 
 import json
@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +28,6 @@ from fedperf_shared.model.architecture import (
     check_arrays,
 )
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedperf_shared.model.ggfn import GGFN
 
 MAX_HEADER_BYTES = 65_536
 """Names, shapes and versions; small parts take thirty times as much once they are read."""
@@ -136,48 +130,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except OSError as error:
         raise CheckpointStorageError(f"cannot read checkpoint {path}: {error.strerror}") from error
     return decode_checkpoint(data)
-
-
-def save_model(path: Path, model: "GGFN", *, model_version: int) -> None:
-    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
-    save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
-
-
-def load_model(path: Path) -> "GGFN":
-    """A model in evaluation mode with the state of a checkpoint; errors as `load_checkpoint`."""
-    return model_from_arrays(load_checkpoint(path).arrays)
-
-
-def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> "GGFN":
-    """Return a model in evaluation mode with the given state.
-
-    Raises:
-        InvalidModelStateError: the arrays are not a state of this architecture.
-    """
-    from fedperf_shared.model.ggfn import GGFN
-
-    model = GGFN(dropout=0.0)
-    model.load_state_dict(arrays_to_state(arrays))
-    return model.eval()
-
-
-def state_to_arrays(model: "GGFN") -> NamedArrays:
-    """Return the model's parameters as float32 arrays of their own memory, in state-dict order."""
-    return {
-        name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()
-    }
-
-
-def arrays_to_state(arrays: Mapping[str, NDArray[np.float32]]) -> "dict[str, Tensor]":
-    """Return a state dict with memory of its own.
-
-    Raises:
-        InvalidModelStateError: the arrays are not a state of this architecture.
-    """
-    import torch
-
-    check_arrays(arrays)
-    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
 def _with_sorted_header(data: bytes) -> bytes:

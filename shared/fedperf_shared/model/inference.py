@@ -1,7 +1,8 @@
 """GGFN's answers from its arrays alone, without torch.
 
 A prediction at home should not wait seconds for a training library to be imported. The
-same float32 arithmetic as `ggfn.GGFN` in evaluation mode, to rounding; nothing here learns.
+same float32 arithmetic as the torch module that experiments train, to rounding; nothing
+here learns.
 """
 
 from collections.abc import Mapping, Sequence

@@ -69,4 +69,4 @@ def _variants(plan: Plan) -> list[Plan]:
 
 def save_public_plans(plans: Sequence[MeasuredPlan], path: Path = PUBLIC_PLANS_PATH) -> None:
     """Write the plans; used when the project's measured set is made anew."""
-    path.write_bytes(encode_measured_plans(plans))
+    path.write_bytes(encode_measured_plans(tuple(plans)))

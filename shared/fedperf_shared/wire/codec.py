@@ -7,7 +7,7 @@ Decoding never trusts: bytes that are no message, numbers outside of the vocabul
 and objects that refuse themselves all end in one `InvalidInputError`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -127,8 +127,8 @@ def _by_field(what: str, message: type[M], domain: Callable[..., T], **parts: _P
 
 def _list_of(
     what: str, message: type[M], field: str, codec: Codec[T, Any]
-) -> Codec[Iterable[T], M]:
-    """Return the codec of a message that holds nothing but a list; decoding gives a tuple."""
+) -> Codec[tuple[T, ...], M]:
+    """Return the codec of a message that holds nothing but a list."""
     return Codec(
         what,
         message,

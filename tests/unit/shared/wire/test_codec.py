@@ -235,7 +235,7 @@ def test_clusters_round_trip() -> None:
 @given(st.lists(st.tuples(plans(), st.floats(-20, 20)), max_size=4))
 def test_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
     measured = tuple(MeasuredPlan(plan, ONE_CORE, seconds) for plan, seconds in drawn)
-    assert codec.decode_measured_plans(codec.encode_measured_plans(iter(measured))) == measured
+    assert codec.decode_measured_plans(codec.encode_measured_plans(measured)) == measured
 
 
 def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
@@ -243,7 +243,7 @@ def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
         with pytest.raises(InvalidExecutionError, match="finite"):
             MeasuredPlan(diamond(), ONE_CORE, bad)
     message = MeasuredPlans()
-    message.ParseFromString(codec.encode_measured_plans([MeasuredPlan(diamond(), ONE_CORE, 1.0)]))
+    message.ParseFromString(codec.encode_measured_plans((MeasuredPlan(diamond(), ONE_CORE, 1.0),)))
     message.plans[0].log_runtime_seconds = float("nan")
     with pytest.raises(InvalidInputError, match="not a valid list of measured plans"):
         codec.decode_measured_plans(message.SerializeToString())
@@ -354,7 +354,7 @@ def test_a_correction_that_is_none_is_refused(message: CorrectionMessage) -> Non
 
 def test_synthetic_rows_round_trip_and_a_row_without_a_label_is_refused() -> None:
     row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
-    message = SyntheticBatch.FromString(codec.encode_synthetic_rows([row, row]))
+    message = SyntheticBatch.FromString(codec.encode_synthetic_rows((row, row)))
     assert codec.SYNTHETIC_ROWS.decode(message) == (row, row)
     message.rows[1].log_runtime_seconds = float("nan")
     with pytest.raises(InvalidInputError, match="finite"):
