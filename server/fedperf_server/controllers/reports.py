@@ -32,6 +32,7 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, cross_clusters
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Member, ReceiptRow, ScheduleRow, record_event
+from fedperf_shared.exchange import Correction
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
@@ -161,14 +162,10 @@ class PublicationController:
             seed=len(snapshot.reports),
         )
         with snapshot.database.transaction() as session:
-            registry.publish_correction(
-                session,
-                basis_version=BASIS_VERSION,
-                reference_version=evidence.reference_version,
-                mean=correction.mean,
-                covariance=correction.covariance,
-                at=at,
+            published = Correction(
+                BASIS_VERSION, evidence.reference_version, correction.mean, correction.covariance
             )
+            registry.publish_correction(session, published, at=at)
             about = snapshot.regime(window).begins_at
             buffer.publish(session, batch.rows, about=about, at=at)
         return PublicationCounts(evidence.reports, correction.organizations, len(batch.rows))

@@ -13,21 +13,18 @@ from functools import cached_property
 
 from fedperf_server.inference.cell_directions import (
     CellPosterior,
-    QueryResponse,
     QueryResponses,
     infer_cells,
 )
-from fedperf_server.inference.corrections import ReceivedReport
+from fedperf_server.inference.corrections import QueryResponse, ReceivedReport
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.drift_regimes import DriftRegime, find_reported_regime, regimes
 from fedperf_server.state.releases import (
     ReportKey,
-    StoredReport,
     newest_query_version,
     stored_queries,
 )
-from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
@@ -121,7 +118,7 @@ class Snapshot:
     grace: timedelta
     at: datetime
     regimes: tuple[DriftRegime, ...]
-    reports: tuple[StoredReport, ...]
+    reports: tuple[ReceivedReport | QueryResponse, ...]
     queries: tuple[CellQuery, ...]
     learner: CellLearner = field(default_factory=CellLearner)
     _by_regime: dict[int, RegimeReleases] = field(default_factory=dict)
@@ -154,19 +151,12 @@ class Snapshot:
     def _collect(self, regime: DriftRegime) -> RegimeReleases:
         plain: list[ReceivedReport] = []
         responses: dict[SlotKey, list[QueryResponse]] = {}
-        for stored in self.reports:
-            organization = stored.organization_id.hex()
-            if kind_of(stored.report) is RESIDUAL_REPORT:
-                report = RESIDUAL_REPORT.as_release(stored.report)
-                if self._belongs_to(regime, report.slot, report.reference_version):
-                    declared = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
-                    plain.append(ReceivedReport(organization, report, declared, stored.is_first))
-            else:
-                response = DIRECTED_REPORT.as_release(stored.report)
-                parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
-                responses.setdefault(response.slot, []).append(
-                    QueryResponse(organization, response, parameters)
-                )
+        for each in self.reports:
+            slot = each.report.slot
+            if isinstance(each, QueryResponse):
+                responses.setdefault(slot, []).append(each)
+            elif self._belongs_to(regime, slot, each.report.reference_version):
+                plain.append(each)
         answered = [
             QueryResponses(query, tuple(responses.get(query.slot, ())))
             for query in self.queries
@@ -185,7 +175,7 @@ class SnapshotReader:
         self._database = database
         self._calendar = calendar
         self._grace = grace
-        self._reports: dict[ReportKey, StoredReport] = {}
+        self._reports: dict[ReportKey, ReceivedReport | QueryResponse] = {}
         self._learner = CellLearner()
         self._last: tuple[object, Snapshot] | None = None
 

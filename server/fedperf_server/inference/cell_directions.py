@@ -51,6 +51,7 @@ from fedperf_server.inference.corrections import (
     CellCorrectionPosterior,
     Kernel,
     NoisySums,
+    QueryResponse,
     ReceivedReport,
     correct_sums,
     pool_by_organization,
@@ -238,15 +239,6 @@ than usual changes, so that queries can detect one."""
 RENEWED = 0.3
 """Share of the variance of an organization's workloads that is renewed in each window, because run
 times vary and some workloads are new."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class QueryResponse:
-    """A validated response, its organization, and the public parameters of its slot."""
-
-    organization: str
-    report: DirectedReport
-    parameters: DirectedParameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)

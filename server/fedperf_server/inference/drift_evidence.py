@@ -55,7 +55,6 @@ from scipy.linalg import block_diag
 from fedperf_server.inference.cell_directions import (
     RENEWED,
     OrganizationPosterior,
-    QueryResponse,
     QueryResponses,
     directions_through_clips,
 )
@@ -63,6 +62,7 @@ from fedperf_server.inference.corrections import (
     DEFAULT_KERNEL,
     Kernel,
     NoisySums,
+    QueryResponse,
     ReceivedReport,
     pool_reports,
 )

@@ -55,7 +55,6 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.prediction import PredictLog, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
@@ -96,6 +95,7 @@ from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 from fedperf_simulations.model.ggfn import model_from_arrays, state_to_arrays
 
