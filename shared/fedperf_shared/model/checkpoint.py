@@ -10,7 +10,6 @@ import json
 import os
 import struct
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +67,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         "model_version": str(checkpoint.model_version),
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
-    return _with_sorted_header(save(arrays, metadata=metadata))
+    data = save(arrays, metadata=metadata)
+    header = _header(data)
+    # safetensors writes metadata in any order
+    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return _HEADER_LENGTH.pack(len(text)) + text + data[_HEADER_LENGTH.size + len(header) :]
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -92,15 +96,15 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         entries = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise InvalidCheckpointError("checkpoint is cut short or not safetensors") from error
-    model_version = _checked_version(_metadata(data))
+    model_version = _version_in(data)
     arrays: NamedArrays = {}
     for name, entry in entries:
         if entry["dtype"] != "F32":
             raise InvalidModelStateError("an array of the checkpoint is not float32")
         flat = np.frombuffer(bytes(entry["data"]), dtype="<f4")
         arrays[name] = flat.reshape(entry["shape"]).astype(np.float32)
-    check_arrays(arrays)
-    return Checkpoint({name: arrays[name] for name in ARRAY_SHAPES}, model_version)
+    in_order = {name: arrays[name] for name in ARRAY_SHAPES if name in arrays}
+    return Checkpoint(in_order | arrays, model_version)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -132,28 +136,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return decode_checkpoint(data)
 
 
-def _with_sorted_header(data: bytes) -> bytes:
-    """Rewrite the header in one fixed order; safetensors writes metadata in any order."""
-    header, values = _split(data)
-    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return _HEADER_LENGTH.pack(len(text)) + text + values
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return the header's metadata; the header itself was checked by safetensors."""
-    metadata: dict[str, str] = json.loads(_split(data)[0]).get("__metadata__") or {}
-    return metadata
-
-
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Header and values of a safetensors file."""
+def _header(data: bytes) -> bytes:
     (length,) = _HEADER_LENGTH.unpack_from(data)
-    end = _HEADER_LENGTH.size + length
-    return data[_HEADER_LENGTH.size : end], data[end:]
+    return data[_HEADER_LENGTH.size :][:length]
 
 
-def _checked_version(metadata: Mapping[str, str]) -> int:
+def _version_in(data: bytes) -> int:
+    """Return the model version in a header that safetensors checked."""
+    metadata = json.loads(_header(data)).get("__metadata__") or {}
     for key, expected in (
         ("architecture", ARCHITECTURE),
         ("feature_schema_version", str(FEATURE_SCHEMA_VERSION)),

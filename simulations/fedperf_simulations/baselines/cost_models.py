@@ -41,9 +41,10 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_SCALE
-from fedperf_shared.workflow.features import OPERATOR_FEATURES, Features, feature_names, flatten
+from fedperf_shared.workflow.features import OPERATOR_FEATURES, Features, flatten
 from fedperf_shared.workflow.graph import Operator, Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+from fedperf_simulations.model.feature_names import feature_names
 from fedperf_simulations.model.fit import (
     HUBER_DELTA,
     Progress,
