@@ -192,9 +192,14 @@ class MemoryRound:
         """Implement `FleetRound`, in the order of the requests."""
         replies: list[Reply] = []
         for organization_id, answer in self._asked.items():
-            if answer.done() and organization_id not in self._replied:
-                self._replied.add(organization_id)
-                replies += _reply(organization_id, answer)
+            if not answer.done() or organization_id in self._replied:
+                continue
+            self._replied.add(organization_id)
+            error = answer.exception()
+            if error is None:
+                replies.append(Reply(organization_id, encode_signed_release(answer.result())))
+            elif isinstance(error, RequestRefusedError):
+                replies.append(Reply(organization_id, None, error.refusal))
         return replies
 
     def close(self) -> None:
@@ -206,15 +211,6 @@ class MemoryRound:
 def _opened(body: bytes) -> TrainRequest:
     """Open a request once for all members, as they get the same bytes."""
     return open_request(body)
-
-
-def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
-    error = answer.exception()
-    if error is None:
-        return [Reply(organization_id, encode_signed_release(answer.result()))]
-    if isinstance(error, RequestRefusedError):
-        return [Reply(organization_id, None, error.refusal)]
-    return []
 
 
 HOST = "localhost"

@@ -46,29 +46,24 @@ SYNTHETIC_ROWS = 512
 
 def design_queries(snapshot: Snapshot) -> tuple[CellQuery, ...]:
     """Design the missing queries of the current window, and return them."""
-    queries = [_design(slot, snapshot) for slot in _open_slots(snapshot)]
-    return tuple(each for each in queries if each is not None)
-
-
-def _open_slots(snapshot: Snapshot) -> list[SlotKey]:
-    """Return the later report slots of the current window that have opened."""
     period, times = snapshot.period, snapshot.calendar.report_slots
     window = period.window_at(snapshot.at)
     if window is None:
-        return []
+        return ()
     start = period.window_start(window)
-    return [
-        SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
-        for index in range(1, len(times))
+    queries = [
+        _design(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index), snapshot)
+        for index in range(1, len(times))  # the first report is plain
         if start + times[index].opens_after <= snapshot.at
     ]
+    return tuple(each for each in queries if each is not None)
 
 
 def _design(slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
     """Design and store the query, if it is missing and an organization declared the slot."""
     period = snapshot.period
     with snapshot.database.transaction() as session:
-        if releases.has_query(session, period, slot):
+        if releases.load_query(session, period, slot) is not None:
             return None
         senders = _find_senders(session, period, slot)
         version = releases.newest_query_version(session) + 1
@@ -233,7 +228,8 @@ class MissingReportController:
 def _missing(
     session: Session, period: Period, key: SlotKey, due: datetime
 ) -> Iterator[MissingReport]:
-    release_id, has_query = key.release_id(period), releases.has_query(session, period, key)
+    release_id = key.release_id(period)
+    has_query = releases.load_query(session, period, key) is not None
     for organization_id, schedule in releases.declared_schedules(session, period):
         slot = schedule.slot(key)
         if slot is None or (kind_of(slot.parameters).has_question and not has_query):

@@ -7,7 +7,7 @@ with everything that was computed from it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -168,16 +168,19 @@ class Snapshot:
         return self.regime(slot.window) == regime and version == regime.reference_version
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SnapshotReader:
     """Reads the snapshots of a calendar, one per tick."""
 
-    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
-        self._database = database
-        self._calendar = calendar
-        self._grace = grace
-        self._reports: dict[ReportKey, ReceivedReport | QueryResponse] = {}
-        self._learner = CellLearner()
-        self._last: tuple[object, Snapshot] | None = None
+    database: Database
+    calendar: ReleaseCalendar
+    _: KW_ONLY
+    grace: timedelta
+    _reports: dict[ReportKey, ReceivedReport | QueryResponse] = field(
+        default_factory=dict, init=False
+    )
+    _learner: CellLearner = field(default_factory=CellLearner, init=False)
+    _last: tuple[object, Snapshot] | None = field(default=None, init=False)
 
     def read(self, *, at: datetime) -> Snapshot:
         """Return the snapshot of the current database.
@@ -186,8 +189,8 @@ class SnapshotReader:
             DatabaseError: the database cannot be read.
             UnknownVersionError: no model was promoted yet.
         """
-        period = self._calendar.period
-        with self._database.transaction() as session:
+        period = self.calendar.period
+        with self.database.transaction() as session:
             declared = regimes(session)
             stored = (
                 declared,
@@ -200,9 +203,9 @@ class SnapshotReader:
             queries = tuple(stored_queries(session, period))
         reports = tuple(self._reports[key] for key in sorted(self._reports))
         snapshot = Snapshot(
-            self._database,
-            self._calendar,
-            self._grace,
+            self.database,
+            self.calendar,
+            self.grace,
             at,
             declared,
             reports,

@@ -13,7 +13,7 @@ Entries hold ids and counts, never contents of releases.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum, unique
@@ -133,22 +133,6 @@ def _load_key(stored: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def _encode_errors(errors: Mapping[Platform, float]) -> str:
-    return json.dumps({platform.name: error for platform, error in errors.items()})
-
-
-def _decode_errors(text: str) -> dict[Platform, float]:
-    return {Platform[name]: error for name, error in json.loads(text).items()}
-
-
-def _encode_platforms(platforms: Iterable[Platform]) -> str:
-    return " ".join(each.name for each in platforms)
-
-
-def _decode_platforms(names: str) -> tuple[Platform, ...]:
-    return tuple(Platform[each] for each in names.split())
-
-
 class DatabaseTable(DeclarativeBase):
     """The base class of all tables."""
 
@@ -161,9 +145,15 @@ class DatabaseTable(DeclarativeBase):
         VersionStatus: _Converted(str, VersionStatus),
         RegimeTrigger: _Converted(str, RegimeTrigger),
         Platform: _Converted(attrgetter("name"), Platform.__getitem__),
-        tuple[Platform, ...]: _Converted(_encode_platforms, _decode_platforms),
+        tuple[Platform, ...]: _Converted(
+            lambda platforms: " ".join(each.name for each in platforms),
+            lambda names: tuple(Platform[each] for each in names.split()),
+        ),
         tuple[str, ...]: _Converted(" ".join, lambda words: tuple(words.split())),
-        Mapping[Platform, float]: _Converted(_encode_errors, _decode_errors),
+        Mapping[Platform, float]: _Converted(
+            lambda errors: json.dumps({each.name: error for each, error in errors.items()}),
+            lambda text: {Platform[name]: error for name, error in json.loads(text).items()},
+        ),
     }
 
 
