@@ -63,7 +63,7 @@ def _design(slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
     """Design and store the query, if it is missing and an organization declared the slot."""
     period = snapshot.period
     with snapshot.database.transaction() as session:
-        if releases.load_query(session, period, slot) is not None:
+        if releases.has_query(session, period, slot):
             return None
         senders = _find_senders(session, period, slot)
         version = releases.newest_query_version(session) + 1
@@ -228,8 +228,7 @@ class MissingReportController:
 def _missing(
     session: Session, period: Period, key: SlotKey, due: datetime
 ) -> Iterator[MissingReport]:
-    release_id = key.release_id(period)
-    has_query = releases.load_query(session, period, key) is not None
+    release_id, has_query = key.release_id(period), releases.has_query(session, period, key)
     for organization_id, schedule in releases.declared_schedules(session, period):
         slot = schedule.slot(key)
         if slot is None or (kind_of(slot.parameters).has_question and not has_query):

@@ -50,6 +50,11 @@ from fedperf_shared.wire import codec
 from fedperf_shared.wire.codec import decode_question, encode_question
 
 
+def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
+    """Return whether the slot has a linear query."""
+    return session.get(QueryRow, slot_key(period, slot)) is not None
+
+
 def load_query(session: Session, period: Period, slot: SlotKey) -> CellQuery | None:
     """Return the linear query of the slot, or None if there is none."""
     row = session.get(QueryRow, slot_key(period, slot))
