@@ -55,11 +55,10 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.prediction import PredictLog, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters
@@ -96,7 +95,9 @@ from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.model.ggfn import model_from_arrays, state_to_arrays
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

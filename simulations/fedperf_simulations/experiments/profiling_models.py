@@ -36,7 +36,6 @@ from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
 from fedperf_client.prediction.learners.base_learners import Learner
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.prediction.query_encoding import EncodedQueries
-from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o import (
     NODES,
@@ -49,6 +48,7 @@ from fedperf_simulations.data.c3o import (
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1

@@ -46,9 +46,8 @@ from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
 from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_engines.workloads.data import prepare
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -70,6 +69,8 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     questions,
 )
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import PairedComparison
+from fedperf_simulations.model.ggfn import save_model
 
 
 @dataclass(frozen=True, slots=True, eq=False)

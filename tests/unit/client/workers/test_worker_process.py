@@ -26,8 +26,7 @@ from fedperf_client.release.noise import SystemNoise
 from fedperf_client.workers import worker_process
 from fedperf_client.workers.child_process import ChildProcess
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
-from fedperf_shared.model.checkpoint import state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
 from tests.fakes.tangents import few_anchors, make_tangent_question
 from tests.fakes.tasks import (
     BUSY_SECONDS,

@@ -14,7 +14,7 @@ from fedperf_server.inference.cell_directions import CHANGE, GRID, design_cell_q
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import database as tables
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, ModelVersionRow, verify_events
+from fedperf_server.state.database import Database, ModelVersionRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import load_query
 from fedperf_shared.execution import MeasuredPlan
@@ -37,6 +37,7 @@ from fedperf_shared.wire.codec import (
     encode_question,
     encode_release,
 )
+from tests.fakes.audit_log import verify_events
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint

@@ -27,17 +27,19 @@ from fedperf_shared.model.checkpoint import (
     CheckpointStorageError,
     InvalidCheckpointError,
     NamedArrays,
-    arrays_to_state,
     decode_checkpoint,
     encode_checkpoint,
     load_checkpoint,
-    load_model,
     save_checkpoint,
+)
+from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
+from fedperf_simulations.model.ggfn import (
+    GGFN,
+    load_model,
+    model_from_arrays,
     save_model,
     state_to_arrays,
 )
-from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
 ARRAYS = state_to_arrays(GGFN(seed=7))
 ENCODED = encode_checkpoint(Checkpoint(ARRAYS, 4))
@@ -86,10 +88,10 @@ def test_a_header_of_many_arrays_is_refused_before_it_is_read() -> None:
 def test_arrays_have_memory_of_their_own() -> None:
     model = GGFN(seed=7)
     arrays = state_to_arrays(model)
-    state = arrays_to_state(arrays)
+    again = model_from_arrays(arrays)
     with torch.no_grad():
         model.get_parameter("dense.0.weight").zero_()
-        state["dense.1.weight"].zero_()
+        again.get_parameter("dense.1.weight").zero_()
     assert same(arrays, ARRAYS)
     decoded = decode_checkpoint(ENCODED).arrays
     decoded["dense.0.weight"][0, 0] = 1  # writable

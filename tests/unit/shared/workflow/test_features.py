@@ -16,7 +16,6 @@ from fedperf_shared.workflow.features import (
     OPERATOR_FEATURES,
     PLAN_FEATURES,
     InvalidFeaturesError,
-    feature_names,
     featurize,
     featurize_assignments,
     featurize_many,
@@ -36,6 +35,7 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
     Platform,
 )
+from fedperf_simulations.model.feature_names import feature_names
 from tests.fakes.plans import relabelled
 
 CLUSTER = ClusterConfig(nodes=2, cores=8, memory_bytes=16 * 2**30, machine_speed=1.5)
