@@ -32,7 +32,7 @@ from fedperf_campaigns.tables.prior_slopes import (
     prior_slopes,
     priors_of,
 )
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, OnProgress, cross_validate
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, cross_validate
 from fedperf_client.prediction.ensemble.learner_catalogue import is_usable
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
@@ -105,7 +105,7 @@ class MeasuredTable:
 class _WeighedMixture:
     """The ensemble of a query regime, and its errors in units of the posterior scale."""
 
-    mixture: FittedEnsemble
+    ensemble: EnsembleWeights
     square: float
     pieces: int
 
@@ -206,7 +206,8 @@ class TablePredictor:
             if self.configurations >= MIXED_FROM and not ran[row]:
                 one = queries.take(np.array([row]))
                 weighed = self._weighed_for(regimes[row], _places(self.layout, one))
-                middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights.by_name
+                middle = float(weighed.ensemble.predict(one, self._fit)[0][0])
+                shares = weighed.ensemble.by_name
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
                 scale = max(scale * math.sqrt(square), math.sqrt(posterior.noise))
@@ -245,8 +246,7 @@ class TablePredictor:
             squares = np.minimum(weights.errors**2 / self._fold_variances(split), MOST_FAR**2)
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
             of_each = np.bincount(place, squares) / np.bincount(place)
-            mixture = FittedEnsemble.of(weights, self._fit)
-            self._weighed[split.key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
+            self._weighed[split.key] = _WeighedMixture(weights, float(of_each.sum()), len(pieces))
         return self._weighed[split.key]
 
     def _fold_variances(self, split: HoldoutSplit) -> Floats:

@@ -39,7 +39,11 @@ def evaluate(
     from fedperf_client.charts.charts import draw_gain
     from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.execution_table import load_encoded_executions, training_sample
+    from fedperf_client.prediction.execution_table import (
+        load_encoded_executions,
+        numbered,
+        training_sample,
+    )
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.prediction.joining_gain import gain_curve, gain_on
     from fedperf_client.prediction.query_encoding import History
@@ -64,7 +68,7 @@ def evaluate(
         else:
             with progress_bar("evaluating on own workloads", json=json) as advance:
                 points = gain_curve(
-                    own.workload_index(),
+                    numbered(own.workload),
                     history_of,
                     models,
                     on_progress=advance,

@@ -159,10 +159,6 @@ class ExecutionTable:
         """Return these rows."""
         return type(self)(*(getattr(self, each.name)[rows] for each in fields(self)))
 
-    def workload_index(self) -> Ints:
-        """Return the number of each execution's workload, in order of first appearance."""
-        return numbered(self.workload)
-
     def timestamps(self) -> list[datetime]:
         """Return when each execution finished."""
         return [_EPOCH + timedelta(microseconds=each) for each in self.finished_at.tolist()]
@@ -190,11 +186,6 @@ def numbered_together(*columns: NDArray[Any]) -> Ints:
     for values in map(numbered, columns):
         number = numbered(number * (values.max(initial=0) + 1) + values)
     return number
-
-
-def unpack_pairs(pairs: NDArray[np.uint8]) -> Mask:
-    """Return which kinds ran on which platforms, [executions, kinds x platforms]."""
-    return np.unpackbits(pairs, axis=1, count=_PAIRS).view(np.bool_)
 
 
 def encode_executions(

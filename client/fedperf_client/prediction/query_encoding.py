@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
-from operator import or_
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -21,10 +19,8 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionWarning, PlanOnCluster
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.workflow.features import FLAT_FEATURES, PLAN_COLUMNS, flatten
-from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
-_COUNTS = len(OperatorKind) * len(NAMED_PLATFORMS)
 _BATCH = 128
 
 UNNAMED = 1 << 2 * len(NAMED_PLATFORMS)
@@ -132,21 +128,14 @@ class EncodedQueries:
     def configurations(self) -> NDArray[np.int64]:
         """Return a number per query that is equal if all features are, [queries]."""
         features = self.features.astype(np.float32)  # as stored in a file
-        rows = zip(features, self.cells.tolist(), strict=True)
-        return np.array([_configuration(*row) for row in rows], np.int64)
+        cells = [each.to_bytes(8, "little", signed=True) for each in self.cells.tolist()]
+        rows = zip(features, cells, strict=True)
+        return np.array([hash64(row.tobytes() + cell) for row, cell in rows], np.int64)
 
     def plans(self) -> NDArray[np.int64]:
         """Return a number per query that is equal if all features but the resources are."""
         columns = self.features[:, PLAN_COLUMNS].astype(np.float32)
         return np.array([hash64(row.tobytes()) for row in columns], np.int64)
-
-    def operator_pairs(self) -> NDArray[np.bool_]:
-        """Return which kinds of operators run on which named platforms.
-
-        The shape is [queries, OperatorKind, NAMED_PLATFORMS].
-        """
-        counts = self.features[:, :_COUNTS].reshape(-1, len(OperatorKind), len(NAMED_PLATFORMS))
-        return np.asarray(counts > 0)
 
 
 class Identity(NamedTuple):
@@ -184,27 +173,24 @@ def is_training_example(execution: Execution) -> bool:
 
 def identify(queries: Sequence[PlanOnCluster], samples: EncodedQueries) -> list[Identity]:
     """Return the identity of each query, which `samples` encodes."""
-    features = samples.features.astype(np.float32)  # as stored in a file
-    return [
-        _identity(query, *row)
-        for query, *row in zip(queries, features, samples.cells.tolist(), strict=True)
-    ]
-
-
-def _identity(query: PlanOnCluster, features: NDArray[np.float32], cell: int) -> Identity:
-    job = query.job
-    if job is None or not job.answers_alone:
-        return Identity(_configuration(features, cell))
-    cluster = query.cluster
-    resources = (cluster.nodes, cluster.cores, cluster.memory_bytes, cluster.machine_speed)
-    platforms = sorted({each.name for each in query.plan.platforms})
-    content = features[PLAN_COLUMNS].tobytes() if job.has_rows else job.workload.encode()
-    content += repr((platforms, job.is_accelerated, job.has_rows)).encode()
-    numbers = hash64(content + repr(resources).encode()), hash64(content)
-    if job.has_rows:
-        return Identity(*numbers)
-    mark = hash64(f"{job.tasks} {job.description}".encode())
-    return Identity(*numbers, float(job.read_bytes), mark)
+    columns = samples.features[:, PLAN_COLUMNS].astype(np.float32)  # as stored in a file
+    configurations, identities = samples.configurations().tolist(), []
+    for query, configuration, of_plan in zip(queries, configurations, columns, strict=True):
+        job, cluster = query.job, query.cluster
+        if job is None or not job.answers_alone:
+            identities.append(Identity(configuration))
+            continue
+        resources = (cluster.nodes, cluster.cores, cluster.memory_bytes, cluster.machine_speed)
+        platforms = sorted({each.name for each in query.plan.platforms})
+        content = of_plan.tobytes() if job.has_rows else job.workload.encode()
+        content += repr((platforms, job.is_accelerated, job.has_rows)).encode()
+        numbers = hash64(content + repr(resources).encode()), hash64(content)
+        if job.has_rows:
+            identities.append(Identity(*numbers))
+        else:
+            mark = hash64(f"{job.tasks} {job.description}".encode())
+            identities.append(Identity(*numbers, float(job.read_bytes), mark))
+    return identities
 
 
 def engine_bit(pair: tuple[OperatorKind, Platform]) -> int:
@@ -217,16 +203,6 @@ def engine_bit(pair: tuple[OperatorKind, Platform]) -> int:
     if platform not in NAMED_PLATFORMS:
         return UNNAMED
     return 1 << platform + (len(NAMED_PLATFORMS) if kind is OperatorKind.COMMAND else 0)
-
-
-def engine_bits(plan: Plan) -> int:
-    """Return the bits of all engines of a plan."""
-    kinds = (operator.kind for operator in plan.workflow.operators)
-    return reduce(or_, map(engine_bit, zip(kinds, plan.platforms, strict=True)))
-
-
-def _configuration(features: NDArray[np.float32], cell: int) -> int:
-    return hash64(features.tobytes() + int(cell).to_bytes(8, "little", signed=True))
 
 
 def hash64(content: bytes) -> int:

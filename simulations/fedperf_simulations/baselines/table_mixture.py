@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, cross_validate
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, cross_validate
 from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
@@ -40,6 +40,7 @@ from fedperf_client.prediction.learners.base_learners import (
     REFERENCE,
     Boosting,
     Constant,
+    Fitted,
     InvalidCorrectionError,
     Learner,
     LocalProcess,
@@ -209,8 +210,8 @@ def mixed_for(
     learners: Sequence[Learner],
     *,
     seed: int = 0,
-) -> FittedEnsemble:
-    """Mix `learners` for questions of one kind.
+) -> tuple[EnsembleWeights, Fitted]:
+    """Weigh and fit `learners` for questions of one kind.
 
     Args:
         kind: of the questions, see `asks`.
@@ -226,10 +227,13 @@ def mixed_for(
     splits = holdout_splits(training.places, kind, training.samples.features)
     split = closest_split(splits, training.places, queries) or grouped_split(training.groups, seed)
     by_name = {learner.name: learner for learner in learners}
-    return FittedEnsemble.of(
-        cross_validate(training, learners, split).weights(),
-        lambda name: by_name[name].fit(training.samples, training.log_seconds),
-    )
+    weights = cross_validate(training, learners, split).weights()
+    fits = {
+        each.name: by_name[each.name].fit(training.samples, training.log_seconds)
+        for each in weights.members
+        if each.weight > 0
+    }
+    return weights, lambda queries: weights.predict(queries, fits.__getitem__)[0]
 
 
 def local_table_learners() -> tuple[Learner, ...]:

@@ -213,10 +213,10 @@ def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[
     """Return log seconds of what is asked, and the weights."""
     samples, log_seconds = median_of_repeats(task.training, task.log_seconds)
     training = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
-    mixture = mixed_for(kind, task.places(task.queries), training, learners)
-    most = sorted(mixture.weights.members, key=lambda member: -member.weight)[:SHOWN]
+    weights, fitted = mixed_for(kind, task.places(task.queries), training, learners)
+    most = sorted(weights.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
-    return mixture(task.queries), mixed
+    return fitted(task.queries), mixed
 
 
 def _published_rule(

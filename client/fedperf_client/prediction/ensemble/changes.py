@@ -48,6 +48,7 @@ from fedperf_client.prediction.execution_table import (
     Ints,
     Mask,
     load_encoded_executions,
+    numbered,
     numbered_together,
 )
 from fedperf_client.prediction.prediction import Floats, StudentT
@@ -367,7 +368,7 @@ class DriftObservations:
         ]
         return cls(
             table.cell,
-            table.workload_index(),
+            numbered(table.workload),
             table.log_seconds - table.start,
             np.column_stack(inputs),
             table.timestamps(),
@@ -676,7 +677,7 @@ def workload_changes(
     """
     today, changes = log_seconds.copy(), dict[int, WorkloadChange]()
     is_adjusted = np.zeros(len(today), np.bool_)
-    workload = table.workload_index()
+    workload = numbered(table.workload)
     newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
     newest[workload] = table.source  # the last one of each stays
     upgraded = (table.source == newest[workload]).astype(np.int64)

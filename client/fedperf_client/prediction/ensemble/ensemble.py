@@ -14,9 +14,8 @@ again. If none is, the pretrained model predicts alone. If its error on similar 
 the usual one, it is trusted less for operators that local executions do not know.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     STACKED_FROM,
-    Fold,
     HoldoutSplit,
     Ints,
     fold_of,
@@ -103,6 +101,24 @@ class EnsembleWeights:
     def by_name(self) -> dict[str, float]:
         """Weight of each member by its name."""
         return {member.name: member.weight for member in self.members}
+
+    def predict(
+        self, queries: EncodedQueries, fit: Callable[[str], Fitted]
+    ) -> tuple[Floats, Floats]:
+        """Predict log seconds, and return the variance between members; [queries] both.
+
+        `fit` returns members by name, fitted on all local executions.
+
+        Raises:
+            PredictorFailedError: A member returned values that cannot be used.
+        """
+        members = [each for each in self.members if each.weight > 0]
+        weights = np.array([each.weight for each in members])
+        predictions = [
+            checked_log(each.name, fit(each.name)(queries), len(queries)) for each in members
+        ]
+        mean = np.asarray(weights @ predictions)
+        return mean, np.asarray(weights @ (predictions - mean) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,7 +197,13 @@ def cross_validate(
     folds = np.repeat(np.arange(len(split.folds)), [len(each.held_out) for each in split.folds])
     errors = [np.zeros((len(used), 0))]
     for number, fold in enumerate(split.folds):
-        errors.append(_fold_errors(used, training, fold))
+        known, queries = (training.samples.take(e) for e in (fold.training, fold.held_out))
+        log_seconds, truth = (training.log_seconds[e] for e in (fold.training, fold.held_out))
+        predictions = [
+            checked_log(each.name, each.fit(known, log_seconds)(queries), len(truth))
+            for each in used
+        ]
+        errors.append(truth - np.array(predictions))
         if on_progress is not None:
             on_progress(number + 1, len(split.folds))
     groups = training.groups[rows]
@@ -195,43 +217,6 @@ def cross_validate(
         groups if by_group else folds,
         folds,
     )
-
-
-def _fold_errors(learners: Sequence[Learner], training: TrainingSet, fold: Fold) -> Floats:
-    samples, log_seconds = training.samples.take(fold.training), training.log_seconds[fold.training]
-    queries, truth = training.samples.take(fold.held_out), training.log_seconds[fold.held_out]
-    predictions = [
-        checked_log(each.name, each.fit(samples, log_seconds)(queries), len(truth))
-        for each in learners
-    ]
-    return truth - np.array(predictions)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedEnsemble:
-    """The members of an ensemble, fitted on all local executions."""
-
-    weights: EnsembleWeights
-    _fitted: tuple[tuple[float, str, Fitted], ...]
-
-    @classmethod
-    def of(cls, weights: EnsembleWeights, fit: Callable[[str], Fitted]) -> Self:
-        """Return the ensemble of these weights; `fit` returns members by name."""
-        members = [each for each in weights.members if each.weight > 0]
-        return cls(weights, tuple((each.weight, each.name, fit(each.name)) for each in members))
-
-    def __call__(self, queries: EncodedQueries) -> Floats:
-        """Predict the natural log of the median wall seconds, [queries]."""
-        return self.predict_with_variance(queries)[0]
-
-    def predict_with_variance(self, queries: EncodedQueries) -> tuple[Floats, Floats]:
-        """Predict log seconds, and return the variance between members; [queries] both."""
-        weights = np.array([weight for weight, _, _ in self._fitted])
-        predictions = [
-            checked_log(name, fitted(queries), len(queries)) for _, name, fitted in self._fitted
-        ]
-        mean = np.asarray(weights @ predictions)
-        return mean, np.asarray(weights @ (predictions - mean) ** 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,16 +29,15 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from fedperf_client.prediction.ensemble.ensemble import (
     CrossValidationErrors,
-    EnsembleMember,
     EnsembleWeights,
-    FittedEnsemble,
     OnProgress,
     Reliability,
     cross_validate,
@@ -51,11 +50,11 @@ from fedperf_client.prediction.ensemble.learner_catalogue import (
 )
 from fedperf_client.prediction.ensemble.repeats import ResourceChange
 from fedperf_client.prediction.ensemble.training_data import (
+    MOST_OF_GROUP,
     SUPPORT_MARGIN,
     LocalSummary,
     TrainingData,
     TrainingSet,
-    TrainingSupport,
 )
 from fedperf_client.prediction.ensemble.weighting import (
     LEVEL_STEP,
@@ -81,6 +80,7 @@ from fedperf_client.prediction.prediction import (
     QueryRegime,
     StudentT,
     narrowest,
+    shares_of,
     widest,
 )
 from fedperf_client.prediction.query_encoding import (
@@ -88,7 +88,7 @@ from fedperf_client.prediction.query_encoding import (
     History,
     Identity,
     encode,
-    engine_bits,
+    engine_bit,
     identify,
 )
 from fedperf_shared.execution import PlanOnCluster
@@ -154,7 +154,9 @@ class LearnerPool:
     _parts: dict[int, "LearnerPool"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "training", self.training.weighted_by_workload())
+        shares = shares_of(self.training.groups, MOST_OF_GROUP)
+        samples = replace(self.training.samples, shares=shares)
+        object.__setattr__(self, "training", replace(self.training, samples=samples))
 
     @classmethod
     def from_history(
@@ -188,11 +190,6 @@ class LearnerPool:
         training = data.with_features(samples.features, samples.starts)
         return cls(training, data.summary, used, needed, seed, on_progress)
 
-    @property
-    def support(self) -> TrainingSupport:
-        """The support by all local executions."""
-        return self.summary.support
-
     @cached_property
     def workload_split(self) -> HoldoutSplit:
         """Folds that hold out whole workloads."""
@@ -218,7 +215,7 @@ class LearnerPool:
         if engines not in self._parts:
             self._parts[engines] = LearnerPool(
                 self.training.take(rows),
-                replace(self.summary, support=self.support.on_engines(engines)),
+                replace(self.summary, support=self.summary.support.on_engines(engines)),
                 self.learners,
                 self.starts,
                 self.seed,
@@ -244,7 +241,7 @@ class LearnerPool:
 
     def is_inside(self, query: PlanOnCluster, regime: QueryRegime, split: HoldoutSplit) -> bool:
         """Return whether a query is supported, and no farther away than queries of the folds."""
-        if regime.is_beyond or not self.support.contains(query):
+        if regime.is_beyond or not self.summary.support.contains(query):
             return False
         if regime is QueryRegime.SEEN:
             return True
@@ -338,6 +335,8 @@ class PersonalizedEnsemble:
         pool: training executions and learners.
         learners: those that may be members.
         confidence_level: of the intervals.
+        requested: learners that the predictors of parts may have.
+        pretrained: the first learner that needs a pretrained model but no local executions.
         weights_by_split: ensemble weights for each split so far.
         parts: predictors on the executions of some engines, see `part`.
     """
@@ -345,9 +344,10 @@ class PersonalizedEnsemble:
     pool: LearnerPool
     learners: tuple[Learner, ...]
     confidence_level: float
+    requested: tuple[Learner, ...]
+    pretrained: Learner | None
     weights_by_split: dict[SplitKey, EnsembleWeights] = field(default_factory=dict)
     parts: dict[int, "PersonalizedEnsemble"] = field(default_factory=dict)
-    _requested: tuple[Learner, ...] = ()
     _predictions: dict[tuple[PlanOnCluster, ...], list[Prediction]] = field(default_factory=dict)
     _reliabilities: dict[tuple[SplitKey, bytes], Reliability] = field(default_factory=dict)
     _pretrained_fits: dict[bytes, Fitted] = field(default_factory=dict)
@@ -368,12 +368,8 @@ class PersonalizedEnsemble:
         usable = tuple(each for each in pool.learners if each.name in names)
         if not usable:
             raise NoLearnerError(len(pool.training))
-        return cls(pool, usable, confidence_level, _requested=requested)
-
-    @property
-    def members(self) -> tuple[EnsembleMember, ...]:
-        """The members for queries like the training executions."""
-        return self.weights_for().members
+        able = (each for each in usable if each.start is not None and each.fewest == 0)
+        return cls(pool, usable, confidence_level, requested, next(able, None))
 
     @property
     def weights(self) -> dict[str, float]:
@@ -393,13 +389,11 @@ class PersonalizedEnsemble:
         pool = self.pool.part(engines)
         if pool is self.pool:
             return self
-        return _cached(
-            self.parts,
-            engines,
-            lambda: PersonalizedEnsemble.of(
-                pool, self._requested, confidence_level=self.confidence_level
-            ),
-        )
+        if engines not in self.parts:
+            self.parts[engines] = PersonalizedEnsemble.of(
+                pool, self.requested, confidence_level=self.confidence_level
+            )
+        return self.parts[engines]
 
     def by_engines(self) -> dict[int, "PersonalizedEnsemble"]:
         """Return the predictor of each set of engines that ran together, by their bits."""
@@ -427,7 +421,7 @@ class PersonalizedEnsemble:
         They are extrapolations for platforms that only ran much smaller jobs, see
         `TrainingSupport.platforms_exceeded`.
         """
-        exceeded = self.pool.support.platforms_exceeded
+        exceeded = self.pool.summary.support.platforms_exceeded
         return [
             prediction.as_extrapolation() if exceeded(query.plan) else prediction
             for query, prediction in zip(queries, self.predict(queries), strict=True)
@@ -436,7 +430,9 @@ class PersonalizedEnsemble:
     def _predict(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
         rows, predictions = defaultdict[int, list[int]](list), dict[int, Prediction]()
         for row, query in enumerate(queries):
-            engines = self.pool.training.connected_engines(engine_bits(query.plan))
+            kinds = (each.kind for each in query.plan.workflow.operators)
+            bits = map(engine_bit, zip(kinds, query.plan.platforms, strict=True))
+            engines = self.pool.training.connected_engines(reduce(or_, bits))
             rows[engines].append(row)
         for engines, of_part in rows.items():
             predicted = self.part(engines)._predict_part([queries[row] for row in of_part])
@@ -461,11 +457,11 @@ class PersonalizedEnsemble:
     def _support(self, query: PlanOnCluster) -> float:
         """Return the share of operators that local executions know; 1 without any alternative."""
         executions = len(self.pool.training)
-        if self._pretrained is None or executions == 0:
+        if self.pretrained is None or executions == 0:
             return 1.0
         if executions >= PAIRS_FROM:
-            return self.pool.support.fraction(query)
-        return self.pool.support.fraction_apart(query.plan)
+            return self.pool.summary.support.fraction(query)
+        return self.pool.summary.support.fraction_apart(query.plan)
 
     def _predict_one(self, context: _Context, blend: _Blend) -> Prediction:
         query, job = context.query, context.query.job
@@ -526,7 +522,7 @@ class PersonalizedEnsemble:
         if blend.variance > 0:
             disagreement = StudentT(math.sqrt(blend.variance), errors.student.degrees)
             distribution = widest((distribution, disagreement), level)
-        if self._pretrained is not None:
+        if self.pretrained is not None:
             published = self._error_distribution(context, 0.0, 1.0)
             distribution = narrowest((distribution, published), level)
         other_engine = other_engine_half_width(query) / distribution.half_width(level)
@@ -562,13 +558,13 @@ class PersonalizedEnsemble:
     def _blend(self, contexts: Sequence[_Context]) -> list[_Blend]:
         """Combine the ensemble of one split with the pretrained model, [contexts]."""
         weights_of = self.weights_for(contexts[0].split)
-        ensemble = FittedEnsemble.of(weights_of, self.pool.fit)
-        queries, start = [each.query for each in contexts], self._pretrained
-        names = {name for name, weight in weights_of.by_name.items() if weight > 0}
+        queries, start = [each.query for each in contexts], self.pretrained
+        names = {each.name for each in weights_of.members if each.weight > 0}
         if start is not None:
             names.add(start.name)
-        encoded = self._encode(queries, names)
-        logs, variances = ensemble.predict_with_variance(encoded)
+        needed = {each.start for each in self.learners if each.name in names}
+        encoded = encode(queries, {k: v for k, v in self.pool.starts.items() if k in needed})
+        logs, variances = weights_of.predict(encoded, self.pool.fit)
         reliabilities = [self._reliability(each.similar, each.split) for each in contexts]
         trusted = zip(reliabilities, contexts, strict=True)
         weights = np.array([each.weight_at(context.support) for each, context in trusted])
@@ -599,26 +595,13 @@ class PersonalizedEnsemble:
         numbers = (each.tolist() for each in (logs, variances, weights))
         return [*map(_Blend, identify(queries, encoded), *numbers, changes)]
 
-    def _encode(self, queries: Sequence[PlanOnCluster], names: Iterable[str]) -> EncodedQueries:
-        """Encode queries with the pretrained models that learners of these names need."""
-        needed = {each.start for each in self.learners if each.name in names}
-        return encode(queries, {k: each for k, each in self.pool.starts.items() if k in needed})
-
-    @property
-    def _pretrained(self) -> Learner | None:
-        """The first learner that needs a pretrained model but no local executions."""
-        able = (each for each in self.learners if each.start is not None and each.fewest == 0)
-        return next(able, None)
-
     def _zero_shot_errors(self, start: Learner) -> Floats:
         """Return the log errors of the pretrained model, uncorrected, on local executions."""
-        training, nothing = self.pool.training, np.zeros(0, np.int64)
-
-        def errors() -> Floats:
+        if start.name not in self._pretrained_errors:
+            training, nothing = self.pool.training, np.zeros(0, np.int64)
             fitted = start.fit(training.samples.take(nothing), training.log_seconds[nothing])
-            return training.log_seconds - fitted(training.samples)
-
-        return _cached(self._pretrained_errors, start.name, errors)
+            self._pretrained_errors[start.name] = training.log_seconds - fitted(training.samples)
+        return self._pretrained_errors[start.name]
 
     def _fit_on_similar(self, start: Learner, query: PlanOnCluster) -> Fitted:
         """Return the pretrained model, its level corrected on the executions similar to a query."""
@@ -640,7 +623,7 @@ class PersonalizedEnsemble:
         )
 
     def _weigh_on(self, similar: bytes, split: HoldoutSplit) -> Reliability:
-        weights, start = self.weights_for(split), self._pretrained
+        weights, start = self.weights_for(split), self.pretrained
         is_similar = np.frombuffer(similar, np.bool_)
         if start is None or is_similar.all() or len(self.pool.training) < PAIRS_FROM:
             return Reliability.of_ensemble(weights.errors, weights.groups)
@@ -657,14 +640,11 @@ class PersonalizedEnsemble:
         """Return the evidence of an ensemble of that weight beside the pretrained model."""
         weights, shares = self.weights_for(split), {e.name: local_share(e) for e in self.learners}
         local = weight * sum(shares[each.name] * each.weight for each in weights.members)
-        correlation = _cached(
-            self._error_correlations,
-            split.key,
-            lambda: error_correlation(
+        if split.key not in self._error_correlations:
+            self._error_correlations[split.key] = error_correlation(
                 weights.errors, weights.groups, self.pool.configurations[weights.rows]
-            ),
-        )
-        start = self._pretrained
+            )
+        start = self.pretrained
         if local >= MOSTLY:
             source = EvidenceSource.OWN_JOBS
         elif local > 1 - MOSTLY:
@@ -673,7 +653,7 @@ class PersonalizedEnsemble:
             source = EvidenceSource.START
         else:
             source = EvidenceSource.SHARED
-        return Evidence(source, error_correlation=correlation)
+        return Evidence(source, error_correlation=self._error_correlations[split.key])
 
 
 def fit_personalized_ensemble(

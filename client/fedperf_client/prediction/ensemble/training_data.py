@@ -13,7 +13,7 @@ that are evidence for a query.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -38,9 +38,8 @@ from fedperf_client.prediction.execution_table import (
     Mask,
     training_limit,
     training_sample,
-    unpack_pairs,
 )
-from fedperf_client.prediction.prediction import Floats, shares_of
+from fedperf_client.prediction.prediction import Floats
 from fedperf_client.prediction.query_encoding import UNNAMED, EncodedQueries, engine_bit
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
@@ -219,16 +218,11 @@ class TrainingSet:
         groups = _groups(self.groups[rows], samples.configurations())
         return TrainingSet(samples, self.log_seconds[rows], self.places.take(rows), groups)
 
-    def weighted_by_workload(self) -> "TrainingSet":
-        """Return the set with weights so that no workload exceeds `MOST_OF_GROUP` executions."""
-        shares = shares_of(self.groups, MOST_OF_GROUP)
-        return replace(self, samples=replace(self.samples, shares=shares))
-
     @cached_property
     def _pairs(self) -> Mask:
         """Which kinds run on which named platforms, [pairs, executions]."""
-        pairs = self.samples.operator_pairs()
-        return np.ascontiguousarray(pairs.reshape(len(self), math.prod(pairs.shape[1:])).T)
+        pairs = len(OperatorKind) * len(NAMED_PLATFORMS)
+        return np.ascontiguousarray(self.samples.features[:, :pairs].T > 0)
 
     @cached_property
     def engines(self) -> Ints:
@@ -338,22 +332,23 @@ class TrainingData:
         log_seconds = table.log_seconds.copy()
         log_seconds[table.is_ok & table.teaches] = today
         log_seconds[table.is_ok & ~table.teaches] = others_today
-        isolated = table.job != 0
         # Runs since a change tell how long a job takes; older ones only how much repeats differ.
         has_newer = np.isin(ended.configuration, ended.configuration[~is_moved])
         configurations = np.where(
             is_moved & has_newer, ended.configuration ^ _BEFORE, ended.configuration
         )
-        summary = LocalSummary(
-            TrainingSupport(operators.ranges),
-            _repeats(ended, configurations, operators.engines, today),
-            _clusters(ended, operators.platforms),
-            _drifts(streams),
-            _censored(examples),
-            _isolated_runs(table.take(isolated), log_seconds[isolated]),
-            (*changes, *others_changes),
+        summary = _summarize(
+            examples,
+            configurations,
+            today,
+            streams,
+            operators,
+            clusters=_clusters(ended, operators.platforms),
+            isolated=_isolated_runs(table, log_seconds),
+            changes=(*changes, *others_changes),
         )
-        return cls._of(ended.take(sample), learnt[sample], summary)
+        rows = ended.take(sample)
+        return cls(rows, learnt[sample], _groups(rows.workload, rows.configuration), summary)
 
     @classmethod
     def from_history(cls, table: ExecutionTable, *, is_timed: bool) -> "TrainingData":
@@ -368,23 +363,17 @@ class TrainingData:
         ended = table.take(table.is_ok)
         streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
         today = adjust_for_drift(ended.log_seconds, streams)
-        operators = _OperatorPairs.of(ended)
-        summary = LocalSummary(
-            TrainingSupport(operators.ranges),
-            _repeats(ended, ended.configuration, operators.engines, today),
-            {},
-            _drifts(streams),
-            _censored(table),
-            _isolated_runs(ended.take(np.zeros(0, np.int64)), np.zeros(0)),
-            (),
+        summary = _summarize(
+            table,
+            ended.configuration,
+            today,
+            streams,
+            _OperatorPairs.of(ended),
+            clusters={},
+            isolated=_isolated_runs(ended.take(np.zeros(0, np.int64)), np.zeros(0)),
+            changes=(),
         )
-        return cls._of(ended, today, summary)
-
-    @classmethod
-    def _of(
-        cls, sample: ExecutionTable, log_seconds: Floats, summary: LocalSummary
-    ) -> "TrainingData":
-        return cls(sample, log_seconds, _groups(sample.workload, sample.configuration), summary)
+        return cls(ended, today, _groups(ended.workload, ended.configuration), summary)
 
     def digest(self) -> bytes:
         """Return 32 bytes that differ if the training sample does."""
@@ -433,7 +422,8 @@ class _OperatorPairs:
         bits = np.array([engine_bit(pair) for pair in product(OperatorKind, Platform)])
         for begin in range(0, count, _ROWS_AT_ONCE):
             batch = slice(begin, begin + _ROWS_AT_ONCE)
-            pairs = unpack_pairs(table.pairs[batch])
+            pairs = np.unpackbits(table.pairs[batch], axis=1, count=kinds * platforms)
+            pairs = pairs.view(np.bool_)
             used[batch] = pairs.reshape(-1, kinds, platforms).any(axis=1)
             engines[batch] = np.bitwise_or.reduce(pairs * bits, axis=1)
             for pair in np.flatnonzero(pairs.any(axis=0)).tolist():
@@ -460,25 +450,46 @@ def _groups(workloads: Ints, configurations: Ints) -> Ints:
     return np.arange(len(workloads))
 
 
-def _repeats(
-    ended: ExecutionTable, configurations: Ints, engines: Ints, log_seconds: Floats
-) -> Repeats:
-    """Return the runs that are not isolated, by configuration."""
-    shared = ended.job == 0
-    return Repeats.from_runs(configurations[shared], engines[shared], log_seconds[shared])
+def _summarize(
+    examples: ExecutionTable,
+    configurations: Ints,
+    log_seconds: Floats,
+    streams: Iterable[Stream],
+    operators: _OperatorPairs,
+    *,
+    clusters: Clusters,
+    isolated: IsolatedRuns,
+    changes: tuple[WorkloadChange, ...],
+) -> LocalSummary:
+    """Return the summary of the executions that are evidence for other jobs.
 
-
-def _drifts(streams: Iterable[Stream]) -> tuple[StreamDrift, ...]:
-    return tuple(drift for stream in streams for drift in stream.drifts)
-
-
-def _censored(table: ExecutionTable) -> Repeats:
-    cut = table.take(~table.is_ok & (table.job == 0))
-    return Repeats.from_runs(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds)
+    Args:
+        examples: these executions, however they ended.
+        configurations: of those that ended well.
+        log_seconds: of those, as they would be today.
+        streams: of those.
+        operators: of those.
+        clusters: see `LocalSummary`.
+        isolated: see `LocalSummary`.
+        changes: see `LocalSummary`.
+    """
+    shared = examples.job[examples.is_ok] == 0
+    repeats = configurations[shared], operators.engines[shared], log_seconds[shared]
+    cut = examples.take(~examples.is_ok & (examples.job == 0))
+    return LocalSummary(
+        TrainingSupport(operators.ranges),
+        Repeats.from_runs(*repeats),
+        clusters,
+        tuple(drift for stream in streams for drift in stream.drifts),
+        Repeats.from_runs(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds),
+        isolated,
+        changes,
+    )
 
 
 def _isolated_runs(table: ExecutionTable, log_seconds: Floats) -> IsolatedRuns:
-    rows = np.argsort(table.job, kind="stable")
+    rows = np.flatnonzero(table.job)
+    rows = rows[np.argsort(table.job[rows], kind="stable")]
     return IsolatedRuns(
         table.job[rows],
         table.configuration[rows],

@@ -31,7 +31,7 @@ from fedperf_client.prediction.ensemble.changes import (
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.prediction import QueryRegime
-from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit
+from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit, hash64
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
 from fedperf_client.prediction.serving.what_if import (
@@ -288,8 +288,11 @@ class PredictionNotes:
         now: datetime,
     ) -> Self:
         """Return the notes on a query; drift is recent at `now`."""
-        drift = recent_drift(cached.predictor.pool.summary.drifts, query.plan, now=now)
-        change = None if query.own is None else cached.change_of(query.own.workload)
+        summary = cached.predictor.pool.summary
+        drift, change = recent_drift(summary.drifts, query.plan, now=now), None
+        if query.own is not None:
+            number = hash64(query.own.workload.encode())
+            change = next((each for each in summary.changes if each.workload == number), None)
         source = "" if change is None else store.numbered([change.first])[0].origin.source
         return cls(query.plan, query.own, drift, change, source, load)
 

@@ -149,7 +149,13 @@ class PlanQuery:
         runs: list[Execution] = []
         if own is not None:
             selection = Selection(workload=own.workload, status=ExecutionStatus.OK)
-            runs = [e for e in store.newest(MAX_RUNS, selection) if _has_same_shape(e.plan, plan)]
+            platforms, shape = sorted(plan.platforms), fingerprint(plan.workflow)
+            runs = [
+                each
+                for each in store.newest(MAX_RUNS, selection)
+                if sorted(each.plan.platforms) == platforms
+                and fingerprint(each.plan.workflow) == shape
+            ]
         if job is not None and platform is not None:
             job = job.elsewhere()
         return cls(plan, cluster_or, job, own, runs, own is not None and platform is None)
@@ -200,12 +206,6 @@ def _stored_run(
         return None
     is_same = own.plan == workflow_file.plan if platform is None else True
     return own if is_same and own.plan.workflow == workflow_file.plan.workflow else None
-
-
-def _has_same_shape(one: Plan, other: Plan) -> bool:
-    return sorted(one.platforms) == sorted(other.platforms) and (
-        fingerprint(one.workflow) == fingerprint(other.workflow)
-    )
 
 
 # --- predictions ------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def predict_plan(
                     for factor, one in measured_sizes
                 ]
                 estimates.append(estimate_at_size(predictor, there.query, scaled.factor, measured))
-    support, predictions = predictor.pool.support, []
+    support, predictions = predictor.pool.summary.support, []
     has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
     for place, (there, direct) in enumerate(zip(plans, estimates, strict=True)):
         scaled_plan, count, estimate = (

@@ -112,7 +112,7 @@ def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extr
 )
 def test_candidates_are_few_while_executions_are_few(executions: int, most: int) -> None:
     history = draw_history(np.random.default_rng(1), executions)
-    members = joined(history, excellent).members
+    members = joined(history, excellent).weights_for().members
     assert len(members) <= most
     has_local = any(member.name.startswith("local") for member in members)
     assert has_local == (executions >= 5)
@@ -123,7 +123,7 @@ def test_weights_and_errors_explain_the_mix() -> None:
     predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
     assert sum(predictor.weights.values()) == pytest.approx(1.0)
     assert min(predictor.weights.values()) >= 0.0
-    best = min(predictor.members, key=lambda each: each.error).name
+    best = min(predictor.weights_for().members, key=lambda each: each.error).name
     assert predictor.weights[best] == max(predictor.weights.values())
     assert predictor.weights_for().errors.shape == (40,)
 
@@ -186,7 +186,7 @@ def test_a_workload_more_moves_no_other_to_another_fold() -> None:
 @pytest.mark.slow
 def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
-    errors = {each.name: each.error for each in local(history).members}
+    errors = {each.name: each.error for each in local(history).weights_for().members}
     assert errors["local ridge"] > 0.2
 
 

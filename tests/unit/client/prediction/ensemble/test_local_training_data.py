@@ -65,7 +65,7 @@ def test_runs_of_a_configuration_are_found_among_all() -> None:
 
 
 def test_the_hull_is_that_of_the_executions() -> None:
-    home, same = of_columns(OWN).summary.support, of_history(OWN).support
+    home, same = of_columns(OWN).summary.support, of_history(OWN).summary.support
     assert home.ranges.keys() == same.ranges.keys()
     for pair, ends in home.ranges.items():
         for own, other in zip(ends, same.ranges[pair], strict=True):

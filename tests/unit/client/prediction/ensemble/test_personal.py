@@ -105,7 +105,7 @@ def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has
     for factor, kind in ((1.0, QueryRegime.SEEN), (1.5, QueryRegime.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
         [estimate] = own.predict([asked])
-        assert own.pool.support.contains(asked)
+        assert own.pool.summary.support.contains(asked)
         assert (estimate.regime, estimate.extrapolating) == (kind, kind.is_beyond)
 
 
