@@ -32,8 +32,8 @@ from fedperf_campaigns.tables.prior_slopes import (
     prior_slopes,
     priors_of,
 )
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, cross_validate
-from fedperf_client.prediction.ensemble.learner_catalogue import is_usable
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     HoldoutSplit,
@@ -44,7 +44,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
     query_regimes,
 )
-from fedperf_client.prediction.learners.base_learners import Fitted, Learner
+from fedperf_client.prediction.learners.base_learners import Fitted, Learner, is_usable
 from fedperf_client.prediction.learners.ridge import ROUNDING
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
@@ -53,7 +53,6 @@ from fedperf_client.prediction.prediction import (
     QueryRegime,
     StudentT,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MIXED_FROM = 5
 """Configurations from which on others are mixed with the prior on slopes."""

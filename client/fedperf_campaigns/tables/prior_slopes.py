@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_campaigns.tables.layout import TableColumn, TableLayout, distinct_rows
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_client.prediction.serving.reconfiguration import SIZE_SLOPE_MEAN, SIZE_SLOPE_SD
 from fedperf_shared.errors import InvalidInputError
 

@@ -39,14 +39,10 @@ def evaluate(
     from fedperf_client.charts.charts import draw_gain
     from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.execution_table import (
-        load_encoded_executions,
-        numbered,
-        training_sample,
-    )
+    from fedperf_client.prediction.encoding import History, load_encoded_executions, numbered
+    from fedperf_client.prediction.ensemble.training_data import training_sample
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.prediction.joining_gain import gain_curve, gain_on
-    from fedperf_client.prediction.query_encoding import History
     from fedperf_client.sources.history_file import executions_of
 
     if plot is not None and held_out is not None:

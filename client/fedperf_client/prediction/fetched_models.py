@@ -16,7 +16,6 @@ import orjson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
@@ -24,6 +23,8 @@ from fedperf_client.prediction.learners.base_learners import (
     CellCorrection,
     InvalidCorrectionError,
     Learner,
+    joined_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
-from fedperf_client.prediction.execution_table import MOST_LEARNT
+from fedperf_client.prediction.ensemble.training_data import MOST_LEARNT
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    Learner,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, cross_validate
-from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     ScaleAndSize,
@@ -36,6 +36,7 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
 )
 from fedperf_client.prediction.learners.base_learners import (
+    LOCAL_FROM,
     OWN_LEVEL_SD,
     REFERENCE,
     Boosting,
@@ -51,7 +52,6 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors on the covariance. Their prior is log-normal, of standard deviation 1."""

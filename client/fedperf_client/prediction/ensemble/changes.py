@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
-from fedperf_client.prediction.execution_table import (
+from fedperf_client.prediction.encoding import (
     ExecutionTable,
     Ints,
     Mask,
@@ -51,6 +50,7 @@ from fedperf_client.prediction.execution_table import (
     numbered,
     numbered_together,
 )
+from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
 from fedperf_client.prediction.prediction import Floats, StudentT
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of

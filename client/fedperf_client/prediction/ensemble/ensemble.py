@@ -19,11 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    NoLearnerError,
-    is_usable,
-    readiness,
-)
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     STACKED_FROM,
@@ -34,7 +30,13 @@ from fedperf_client.prediction.ensemble.weighting import (
     mixing_weights,
     typical_error,
 )
-from fedperf_client.prediction.learners.base_learners import Fitted, Learner
+from fedperf_client.prediction.learners.base_learners import (
+    Fitted,
+    Learner,
+    NoLearnerError,
+    is_usable,
+    readiness,
+)
 from fedperf_client.prediction.prediction import (
     USUAL_HALF_WIDTH,
     ErrorDistribution,
@@ -43,7 +45,6 @@ from fedperf_client.prediction.prediction import (
     checked_log,
     shares_of,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 USUAL_CORRELATION = 0.5
 """Prior error correlation of two predictions about one job. Half of the squared error is in common,

@@ -35,6 +35,16 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import (
+    EncodedQueries,
+    ExecutionTable,
+    History,
+    Identity,
+    encode,
+    engine_bit,
+    identify,
+    numbered,
+)
 from fedperf_client.prediction.ensemble.ensemble import (
     CrossValidationErrors,
     EnsembleWeights,
@@ -42,11 +52,6 @@ from fedperf_client.prediction.ensemble.ensemble import (
     Reliability,
     cross_validate,
     error_correlation,
-)
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    NoLearnerError,
-    is_usable,
-    local_share,
 )
 from fedperf_client.prediction.ensemble.repeats import ResourceChange
 from fedperf_client.prediction.ensemble.training_data import (
@@ -67,8 +72,14 @@ from fedperf_client.prediction.ensemble.weighting import (
     holdout_splits,
     query_regimes,
 )
-from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.learners.base_learners import PUBLIC, Fitted, Learner
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    Fitted,
+    Learner,
+    NoLearnerError,
+    is_usable,
+    local_share,
+)
 from fedperf_client.prediction.prediction import (
     WIDENING,
     Distribution,
@@ -82,14 +93,6 @@ from fedperf_client.prediction.prediction import (
     narrowest,
     shares_of,
     widest,
-)
-from fedperf_client.prediction.query_encoding import (
-    EncodedQueries,
-    History,
-    Identity,
-    encode,
-    engine_bit,
-    identify,
 )
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.pretrained import (

@@ -1,6 +1,13 @@
 """The training data of an organization: what learners are fitted on, and where it supports queries.
 
-All executions count, and a sample of them (`execution_table.training_sample`) is learnt from.
+All executions count, and a sample of at most `MOST_LEARNT` is learnt from, so a prediction costs
+the same however many there are. Fixed rules choose it (`training_sample`). It holds a few of the
+newest executions of as many workloads as possible, in an order that is independent of run times. It
+holds some executions of every cell of the basis, so that rare work is represented, and those at the
+ends of scales and sizes. Runs of exactly the job of a query are looked up among all executions. The
+sample is chosen again when a tenth more executions arrived, or a drift was detected. Only the
+executions that finished before then decide, so the same query gets the same prediction.
+
 `TrainingData` is the sample, with run times adjusted to the level of today, beside a `LocalSummary`
 of all executions. With features it becomes the `TrainingSet` that learners are fitted on.
 
@@ -20,6 +27,15 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import (
+    UNNAMED,
+    EncodedQueries,
+    ExecutionTable,
+    Ints,
+    Mask,
+    engine_bit,
+    numbered,
+)
 from fedperf_client.prediction.ensemble.changes import (
     DriftObservations,
     Stream,
@@ -32,18 +48,19 @@ from fedperf_client.prediction.ensemble.changes import (
 )
 from fedperf_client.prediction.ensemble.repeats import IsolatedRuns, Repeats
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.execution_table import (
-    ExecutionTable,
-    Ints,
-    Mask,
-    training_limit,
-    training_sample,
-)
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import UNNAMED, EncodedQueries, engine_bit
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+
+MOST_LEARNT = 3_000
+"""Executions in the training sample."""
+
+STEP = 1.1
+TOGETHER = 3
+"""Newest executions of a workload that are taken before those of another workload."""
+
+LEAST_OF_CELL = 20
 
 SUPPORT_MARGIN = math.log(2.0)
 """Sizes up to twice the largest, or down to half of the smallest, count as inside."""
@@ -389,6 +406,52 @@ class TrainingData:
         samples = EncodedQueries(features, self.table.cell, starts)
         places = ScaleAndSize(np.log(self.table.cores), np.log1p(self.table.source_rows))
         return TrainingSet(samples, self.log_seconds, places, self.groups)
+
+
+def training_limit(count: int, detected: int) -> int:
+    """Return the number of oldest executions among which the training sample is chosen.
+
+    Args:
+        count: of all executions.
+        detected: of the executions up to the last detected drift; 0 without one.
+    """
+    if count <= MOST_LEARNT:
+        return count
+    steps = int(np.log(count / MOST_LEARNT) / np.log(STEP))
+    return max(detected, min(count, int(MOST_LEARNT * STEP**steps)))
+
+
+def training_sample(table: ExecutionTable) -> Ints:
+    """Return the rows of the training sample, ascending."""
+    count = len(table)
+    if count <= MOST_LEARNT:
+        return np.arange(count)
+    rank = _rank_in_group(table.workload[::-1])[::-1]  # how many of its workload are newer
+    # Hashes of names: as good as random, and independent of what else is stored.
+    order = np.lexsort((rank, table.workload, rank // TOGETHER))
+    of_cell = np.empty(count, np.int64)
+    of_cell[order] = _rank_in_group(table.cell[order])
+    ends = [
+        each(values)
+        for values in (table.cores, table.source_rows)
+        for each in (np.argmin, np.argmax)
+    ]
+    first = np.zeros(count, np.bool_)
+    first[ends] = True
+    first |= of_cell < LEAST_OF_CELL
+    sample = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
+    return np.sort(sample)
+
+
+def _rank_in_group(groups: Ints) -> Ints:
+    """Return how many members of its group precede each value."""
+    numbers = numbered(groups)
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers)
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)

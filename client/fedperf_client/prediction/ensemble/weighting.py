@@ -25,9 +25,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import hash64
 from fedperf_client.prediction.learners.ridge import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats, QueryRegime, shares_of
-from fedperf_client.prediction.query_encoding import hash64
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import PlanOnCluster
 

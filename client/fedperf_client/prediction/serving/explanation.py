@@ -22,6 +22,7 @@ import numpy as np
 
 from fedperf_client.formatting.facts import Fact, values_of
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.encoding import UNNAMED, engine_bit, hash64
 from fedperf_client.prediction.ensemble.changes import (
     CONFIDENCE_LEVEL,
     StreamDrift,
@@ -31,7 +32,6 @@ from fedperf_client.prediction.ensemble.changes import (
 from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
 from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
 from fedperf_client.prediction.prediction import QueryRegime
-from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit, hash64
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
 from fedperf_client.prediction.serving.what_if import (

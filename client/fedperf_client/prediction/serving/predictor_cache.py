@@ -28,19 +28,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as encode_arrays
 
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.encoding import (
+    ENCODER_VERSION,
+    home_encoder,
+    load_encoded_executions,
+    predict_pretrained,
+)
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
 from fedperf_client.prediction.ensemble.weighting import SplitKey
-from fedperf_client.prediction.execution_table import (
-    ENCODER_VERSION,
-    home_encoder,
-    load_encoded_executions,
-)
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.learners.boosted_trees import Additive
-from fedperf_client.prediction.query_encoding import predict_pretrained
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import FLAT_FEATURES

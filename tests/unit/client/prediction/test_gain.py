@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     AS_IS,
@@ -15,7 +16,6 @@ from fedperf_client.prediction.joining_gain import (
     GainPoint,
     gain_on,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.model.checkpoint import encode_checkpoint

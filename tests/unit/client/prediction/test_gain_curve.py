@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import History, numbered
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.execution_table import numbered
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     LOCAL,
@@ -15,7 +15,6 @@ from fedperf_client.prediction.joining_gain import (
     GainPoint,
     gain_curve,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.synthetic import draw_history
 from tests.unit.client.public import install_start

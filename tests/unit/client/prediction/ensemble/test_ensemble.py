@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.tables.learners import Forest, table_learners
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights
-from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import query_regimes
 from fedperf_client.prediction.learners.base_learners import (
@@ -13,9 +13,9 @@ from fedperf_client.prediction.learners.base_learners import (
     Fitted,
     LocalProcess,
     LogRidge,
+    NoLearnerError,
 )
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
 

@@ -3,12 +3,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    NoLearnerError,
-    joined_learners,
-    local_learners,
-    public_learners,
-)
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
@@ -22,10 +17,13 @@ from fedperf_client.prediction.learners.base_learners import (
     Constant,
     Learner,
     LogRidge,
+    NoLearnerError,
     UncorrectedModel,
+    joined_learners,
+    local_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,

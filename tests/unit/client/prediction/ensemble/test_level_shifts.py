@@ -5,9 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, fit_personalized_ensemble
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, local_learners, public_learners
 from tests.unit.client.prediction.drifting_jobs import (
     BEFORE,
     QUICK,

@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble import predictor as personal_module
 from fedperf_client.prediction.ensemble.ensemble import Reliability
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    joined_learners,
-    local_learners,
-    public_learners,
-)
 from fedperf_client.prediction.ensemble.predictor import (
     HELD_TOGETHER,
     LearnerPool,
@@ -23,7 +19,15 @@ from fedperf_client.prediction.ensemble.predictor import (
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    LogRidge,
+    joined_learners,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.prediction import (
     Evidence,
     EvidenceSource,
@@ -32,7 +36,6 @@ from fedperf_client.prediction.prediction import (
     PredictLog,
     QueryRegime,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import PlanOnCluster

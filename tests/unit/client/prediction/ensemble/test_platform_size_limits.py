@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.ensemble.training_data import TIMES
+from fedperf_client.prediction.learners.base_learners import public_learners
 from fedperf_client.prediction.prediction import WIDENING
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
