@@ -142,6 +142,7 @@ class LearnerPool:
         seed: of folds that hold out workloads.
         on_progress: called while folds are computed.
         fits: learners fitted so far on all training executions, by name.
+        errors: of every learner in folds so far.
     """
 
     training: TrainingSet
@@ -151,8 +152,8 @@ class LearnerPool:
     seed: int = 0
     on_progress: OnProgress | None = None
     fits: dict[str, Fitted] = field(default_factory=dict)
+    errors: dict[SplitKey, CrossValidationErrors] = field(default_factory=dict)
     _splits: dict[QueryRegime, list[HoldoutSplit]] = field(default_factory=dict)
-    _errors: dict[SplitKey, CrossValidationErrors] = field(default_factory=dict)
     _gaps: dict[tuple[QueryRegime, SplitKey], float] = field(default_factory=dict)
     _parts: dict[int, "LearnerPool"] = field(default_factory=dict)
 
@@ -278,14 +279,6 @@ class LearnerPool:
         longer = predicted - float(nearest.starts[start][0])
         return ResourceChange(configuration, longer, float(apart.min()))
 
-    def cross_validate(self, split: HoldoutSplit) -> CrossValidationErrors:
-        """Return the errors of every learner in these folds; cached."""
-        if split.key not in self._errors:
-            self._errors[split.key] = cross_validate(
-                self.training, self.learners, split, on_progress=self.on_progress
-            )
-        return self._errors[split.key]
-
     def fit(self, name: str) -> Fitted:
         """Return the learner of that name, fitted on all training executions; cached."""
         if name not in self.fits:
@@ -374,17 +367,16 @@ class PersonalizedEnsemble:
         able = (each for each in usable if each.start is not None and each.fewest == 0)
         return cls(pool, usable, confidence_level, requested, next(able, None))
 
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weight of each of these members by name."""
-        return self.weights_for().by_name
-
     def weights_for(self, split: HoldoutSplit | None = None) -> EnsembleWeights:
         """Return the ensemble weights by these folds; by default they hold out workloads."""
         split = split or self.pool.workload_split
         if split.key not in self.weights_by_split:
-            errors = self.pool.cross_validate(split)
-            self.weights_by_split[split.key] = errors.weights(self.learners)
+            pool = self.pool
+            if split.key not in pool.errors:
+                pool.errors[split.key] = cross_validate(
+                    pool.training, pool.learners, split, on_progress=pool.on_progress
+                )
+            self.weights_by_split[split.key] = pool.errors[split.key].weights(self.learners)
         return self.weights_by_split[split.key]
 
     def part(self, engines: int) -> "PersonalizedEnsemble":
@@ -449,22 +441,16 @@ class PersonalizedEnsemble:
         contexts = []
         for row, (query, regime) in enumerate(zip(queries, regimes, strict=True)):
             split = self.pool.split_for(regime, places.take(slice(row, row + 1)))
-            similar = training.similar_to(query).tobytes()
-            contexts.append(_Context(query, regime, split, similar, self._support(query)))
+            similar, support = training.similar_to(query).tobytes(), 1.0
+            if self.pretrained is not None and len(training) > 0:  # else there is no alternative
+                known, is_many = self.pool.summary.support, len(training) >= PAIRS_FROM
+                support = known.fraction(query) if is_many else known.fraction_apart(query.plan)
+            contexts.append(_Context(query, regime, split, similar, support))
             rows[split.key].append(row)
         for of_split in rows.values():
             blended = self._blend([contexts[row] for row in of_split])
             blends.update(zip(of_split, blended, strict=True))
         return [self._predict_one(each, blends[row]) for row, each in enumerate(contexts)]
-
-    def _support(self, query: PlanOnCluster) -> float:
-        """Return the share of operators that local executions know; 1 without any alternative."""
-        executions = len(self.pool.training)
-        if self.pretrained is None or executions == 0:
-            return 1.0
-        if executions >= PAIRS_FROM:
-            return self.pool.summary.support.fraction(query)
-        return self.pool.summary.support.fraction_apart(query.plan)
 
     def _predict_one(self, context: _Context, blend: _Blend) -> Prediction:
         query, job = context.query, context.query.job

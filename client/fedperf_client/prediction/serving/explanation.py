@@ -311,13 +311,6 @@ class PredictionNotes:
         measured = None if self.own is None else self.own.measurement
         return None if measured is None else measured.startup_seconds or None
 
-    @property
-    def scope_sentence(self) -> str:
-        """The scope in a sentence."""
-        sentence = f"times are of {self.timing_scope}, without queueing and start-up"
-        startup = self.startup_seconds
-        return sentence if startup is None else f"{sentence}, {duration_text(startup)} when it ran"
-
     def lines(
         self,
         predictions: Sequence[ClusterPrediction],
@@ -326,7 +319,9 @@ class PredictionNotes:
         of_nodes: bool,
     ) -> list[str]:
         """Return the lines below the table; `of_nodes` where nodes were listed, and no cores."""
-        lines = [self.scope_sentence]
+        scope = f"times are of {self.timing_scope}, without queueing and start-up"
+        startup = self.startup_seconds
+        lines = [scope if startup is None else f"{scope}, {duration_text(startup)} when it ran"]
         if self.plan.workflow.rows_are_estimates:
             lines.append("rows between operators are estimates; intervals are wider for it")
         if any(each.scaled is not None and each.scaled.factor != 1 for each in predictions):

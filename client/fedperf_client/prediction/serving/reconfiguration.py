@@ -231,20 +231,10 @@ class ScaledPlan:
     factor: float
 
     @property
-    def rows(self) -> float:
-        """Rows of all sources."""
-        return self.plan.workflow.source_rows
-
-    @property
-    def source_bytes(self) -> float:
-        """Bytes of all sources."""
-        return self.plan.workflow.source_bytes
-
-    @property
     def words(self) -> str:
         """The size for people."""
-        times = f"{self.factor:.3g}x"
-        return f"{self.rows:,.0f} rows ({times})" if self.rows > 0 else times
+        rows, times = self.plan.workflow.source_rows, f"{self.factor:.3g}x"
+        return f"{rows:,.0f} rows ({times})" if rows > 0 else times
 
 
 def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:

@@ -270,8 +270,8 @@ class ClusterPrediction:
         if scaled is not None:
             facts += [
                 Fact("input_times", scaled.factor),
-                Fact("input_rows", scaled.rows),
-                Fact("input_bytes", scaled.source_bytes),
+                Fact("input_rows", scaled.plan.workflow.source_rows),
+                Fact("input_bytes", scaled.plan.workflow.source_bytes),
             ]
         if self.probability is not None:
             text = "-" if self.no_promise else format_probability(self.probability)
@@ -561,7 +561,12 @@ def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int
     )
     for value, unit, times, at, own in limits:
         for platform in platforms:
-            most = max(own, _most(platform, support, at))
+            width = shipped_widths()[platform]
+            shipped, from_log = (
+                (width.most_cores, math.exp) if at == CORES else (width.most_rows, math.expm1)
+            )
+            seen = (from_log(high[at]) for _, high in _seen(platform, support))
+            most = max(own, 0.0, shipped if shipped < math.inf else 0.0, *seen)
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -591,16 +596,6 @@ def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -
 
 
 _ROUNDING = 1e-9
-
-
-def _most(platform: Platform, support: TrainingSupport, at: int) -> float:
-    """Return the most `CORES` or `ROWS` measured on a platform, here or for the base model."""
-    width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, support)]
-    if at == CORES:
-        most, own = width.most_cores, map(math.exp, highest)
-    else:
-        most, own = width.most_rows, map(math.expm1, highest)
-    return max(0.0, most if most < math.inf else 0.0, *own)
 
 
 def _seen(platform: Platform, support: TrainingSupport) -> list[Range]:

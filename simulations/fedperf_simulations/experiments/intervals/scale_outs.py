@@ -104,7 +104,7 @@ def situation(count: int) -> str:
 def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
     """Return the product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[training]
-    return TablePredictor.of(MeasuredTable(one.layout, one.rows(training), seconds))
+    return TablePredictor(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
 def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:

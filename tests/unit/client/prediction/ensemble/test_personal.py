@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble import predictor as personal_module
-from fedperf_client.prediction.ensemble.ensemble import Reliability
+from fedperf_client.prediction.ensemble.ensemble import Reliability, cross_validate
 from fedperf_client.prediction.ensemble.predictor import (
     HELD_TOGETHER,
     LearnerPool,
@@ -179,7 +179,8 @@ def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats
     history = draw_history(np.random.default_rng(2), 60, executions=3)
     candidates = LearnerPool.from_history(history, {}, [LogRidge()])
     groups = candidates.training.groups
-    inside = candidates.cross_validate(candidates.workload_split)
+    split, learners = candidates.workload_split, candidates.learners
+    inside = cross_validate(candidates.training, learners, split)
     for fold in range(inside.folds.max() + 1):
         held, rest = (
             groups[inside.rows[inside.folds == fold]],

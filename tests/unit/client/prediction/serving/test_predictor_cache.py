@@ -84,7 +84,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert {kin: list(mix.weights_by_split) for kin, mix in mixes.items()} == {
         kin: list(mix.weights_by_split) for kin, mix in made.predictor.with_parts().items()
     }
-    assert all(mix.pool._errors == {} for mix in mixes.values())
+    assert all(mix.pool.errors == {} for mix in mixes.values())
     assert found.predictor.pool.summary.clusters == made.predictor.pool.summary.clusters
 
 
