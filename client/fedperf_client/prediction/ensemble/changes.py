@@ -52,7 +52,6 @@ from fedperf_client.prediction.encoding import (
 )
 from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
 from fedperf_client.prediction.prediction import Floats, StudentT
-from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
@@ -350,12 +349,6 @@ class DriftObservations:
     residuals: Floats
     inputs: Floats
     finished_at: Sequence[datetime]
-
-    def __post_init__(self) -> None:
-        count = len(self.finished_at)
-        lengths = {len(each) for each in (self.cells, self.jobs, self.residuals, self.inputs)}
-        if lengths != {count}:
-            raise InvalidInputError(f"{count} executions have columns of {sorted(lengths)} rows")
 
     @classmethod
     def of(cls, table: ExecutionTable) -> Self:

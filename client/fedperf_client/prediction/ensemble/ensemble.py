@@ -19,12 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.encoding import EncodedQueries, Ints
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
 from fedperf_client.prediction.ensemble.weighting import (
     STACKED_FROM,
     HoldoutSplit,
-    Ints,
     fold_of,
     mixed_errors,
     mixing_weights,

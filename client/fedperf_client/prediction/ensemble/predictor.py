@@ -40,6 +40,7 @@ from fedperf_client.prediction.encoding import (
     ExecutionTable,
     History,
     Identity,
+    Ints,
     encode,
     engine_bit,
     identify,
@@ -64,7 +65,6 @@ from fedperf_client.prediction.ensemble.training_data import (
 from fedperf_client.prediction.ensemble.weighting import (
     LEVEL_STEP,
     HoldoutSplit,
-    Ints,
     ScaleAndSize,
     SplitKey,
     closest_split,

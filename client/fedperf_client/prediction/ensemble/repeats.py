@@ -236,9 +236,6 @@ class IsolatedRuns:
     is_ok: NDArray[np.bool_]
     log_seconds: Floats
 
-    def __len__(self) -> int:
-        return len(self.job)
-
     def predict(self, identity: Identity, log_cores: float, *, tasks: int = 0) -> Prediction | None:
         """Predict from runs of the job; None if none of its workload ended well.
 

@@ -19,20 +19,15 @@ executions it has, both in mean errors and in the number of pieces of evidence.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedperf_client.prediction.encoding import hash64
+from fedperf_client.prediction.encoding import Ints, Mask, hash64
 from fedperf_client.prediction.learners.ridge import ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats, QueryRegime, shares_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import PlanOnCluster
-
-Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 LEVEL_STEP = 0.01
 """Log scale or size within which two executions are at the same level."""
@@ -61,7 +56,7 @@ _OUTLIER = 5.0
 """Multiple of a learner's typical error at which an error is clipped for stacking."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class ScaleAndSize:
     """The scales and input sizes of executions or queries.
 
@@ -87,16 +82,6 @@ class ScaleAndSize:
         rows = np.array([each.plan.workflow.source_rows for each in queries], np.float64)
         return cls(np.log(cores), np.log1p(rows))
 
-    @cached_property
-    def scales(self) -> Floats:
-        """Distinct scales, ascending."""
-        return np.unique(self.scale)
-
-    @cached_property
-    def sizes(self) -> Floats:
-        """Distinct sizes, ascending."""
-        return np.unique(self.size)
-
     def take(self, rows: Ints | slice) -> "ScaleAndSize":
         """Return these rows."""
         return ScaleAndSize(self.scale[rows], self.size[rows])
@@ -105,13 +90,9 @@ class ScaleAndSize:
         """Return the coordinate in which queries of a regime differ from the training runs."""
         return self.scale if regime.is_of_scales else self.size
 
-    def distinct(self, regime: QueryRegime) -> Floats:
-        """Return the distinct values of that coordinate, ascending."""
-        return self.scales if regime.is_of_scales else self.sizes
-
     def largest_gap(self, queries: "ScaleAndSize", regime: QueryRegime) -> float:
         """Return the largest distance of a query from the nearest execution, in log units."""
-        return float(_distance(self.distinct(regime), queries.along(regime)).max())
+        return float(_distance(self.along(regime), queries.along(regime)).max())
 
 
 def query_regimes(
@@ -127,10 +108,10 @@ def query_regimes(
     """
     regimes = np.select(
         [
-            _is_beyond(training.scales, queries.scale),
-            _is_beyond(training.sizes, queries.size),
-            _distance(training.scales, queries.scale) > LEVEL_STEP,
-            _distance(training.sizes, queries.size) > size_step,
+            _is_beyond(training.scale, queries.scale),
+            _is_beyond(training.size, queries.size),
+            _distance(training.scale, queries.scale) > LEVEL_STEP,
+            _distance(training.size, queries.size) > size_step,
         ],
         [
             QueryRegime.BEYOND_SCALES,
@@ -238,7 +219,7 @@ def closest_split(
         return None
     regime = splits[0].regime
     is_beyond = regime.is_beyond
-    reach = _reach(training.distinct(regime), queries.along(regime)) if is_beyond else 0.0
+    reach = _reach(training.along(regime), queries.along(regime)) if is_beyond else 0.0
     return min(splits, key=lambda each: abs(each.reach - reach))
 
 
@@ -271,20 +252,16 @@ def _reach(values: Floats, queries: Floats) -> float:
 
 
 def _is_beyond(values: Floats, queries: Floats) -> Mask:
-    """Return which queries lie outside of the training values, which ascend."""
-    if len(values) == 0:
-        return np.ones(len(queries), bool)
-    outside = (queries > values[-1] + LEVEL_STEP) | (queries < values[0] - LEVEL_STEP)
-    return np.asarray(outside)
+    """Return which queries lie outside of the training values."""
+    lowest, highest = values.min(initial=np.inf), values.max(initial=-np.inf)
+    return np.asarray((queries > highest + LEVEL_STEP) | (queries < lowest - LEVEL_STEP))
 
 
 def _distance(values: Floats, queries: Floats) -> Floats:
-    """Return the distance of each query from the nearest training value; these ascend."""
-    if len(values) == 0:
-        return np.full(len(queries), np.inf)
-    place = np.searchsorted(values, queries)
-    below, above = values[np.maximum(place - 1, 0)], values[np.minimum(place, len(values) - 1)]
-    return np.minimum(np.abs(queries - below), np.abs(queries - above))
+    """Return the distance of each query from the nearest training value."""
+    ascending = np.concatenate([[-np.inf], np.sort(values), [np.inf]])
+    place = np.searchsorted(ascending, queries)
+    return np.asarray(np.minimum(queries - ascending[place - 1], ascending[place] - queries))
 
 
 def _levels(values: Floats) -> Ints:

@@ -244,10 +244,6 @@ class _OnPretrained:
         """Its name in explanations."""
         return f"{self.start}{self.suffix}"
 
-    def residuals(self, samples: EncodedQueries, log_seconds: Floats) -> Floats:
-        """Return log seconds measured less predicted by the pretrained model."""
-        return log_seconds - samples.starts[self.start]
-
 
 @dataclass(frozen=True, slots=True)
 class UncorrectedModel(_OnPretrained):
@@ -268,7 +264,7 @@ class ShrunkenBias(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the constant."""
-        bias = shrunken_mean(self.residuals(samples, log_seconds), samples.weights)
+        bias = shrunken_mean(log_seconds - samples.starts[self.start], samples.weights)
         return lambda queries: queries.starts[self.start] + bias
 
 
@@ -281,7 +277,7 @@ class ResidualRidge(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals = self.residuals(samples, log_seconds)
+        residuals = log_seconds - samples.starts[self.start]
         return Additive(
             self.start, line=fit_ridge(samples.features, residuals, weights=samples.shares)
         )
@@ -296,7 +292,7 @@ class ResidualBoosting(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals, inputs = self.residuals(samples, log_seconds), inputs_of(samples, self.start)
+        residuals, inputs = log_seconds - samples.starts[self.start], inputs_of(samples, self.start)
         return Additive(self.start, trees=fit_boosting(inputs, residuals, weights=samples.shares))
 
 
