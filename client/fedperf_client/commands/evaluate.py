@@ -1,5 +1,6 @@
 """`fedperf evaluate`: errors of predictions with and without joining, on held-out runs."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fedperf_client.prediction.joining_gain import GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
-_HEADINGS = {"own": "own executions known", "asked": "executions predicted"}
 
 
 def evaluate(
@@ -103,10 +103,12 @@ def _facts(point: "GainPoint", *, has_joined: bool) -> list[Fact]:
     if not has_joined and point.coverage is None:
         unknown.append(PERSONALIZED)
     facts = [
-        Fact(name) if name in unknown else Fact(name, value, _HEADINGS.get(name, name))
-        for name, value in point.as_row().items()
-        if name != "coverage"
+        Fact("own", point.executions, "own executions known"),
+        Fact("asked", point.predictions, "executions predicted"),
     ]
+    for name, error in point.errors.items():
+        value = None if math.isnan(error) else round(error, 4)
+        facts.append(Fact(name) if name in unknown else Fact(name, value, name))
     if point.coverage is not None:
         share = f"{point.coverage:.0%}"
         facts.append(Fact("coverage", round(point.coverage, 4), "in the 90% interval", share))

@@ -5,7 +5,6 @@ the number of own executions. Workloads are split into folds. Those of a fold ar
 some executions of the others: none, three, five and so on, whole workloads in random order.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,16 +54,6 @@ class GainPoint:
     predictions: int
     errors: Mapping[str, float]
     coverage: float | None = None
-
-    def as_row(self) -> dict[str, object]:
-        """Return the figures by name, rounded for reading."""
-        figures = dict(self.errors)
-        if self.coverage is not None:
-            figures["coverage"] = self.coverage
-        rounded = {
-            name: None if math.isnan(each) else round(each, 4) for name, each in figures.items()
-        }
-        return {"own": self.executions, "asked": self.predictions, **rounded}
 
 
 def gain_on(

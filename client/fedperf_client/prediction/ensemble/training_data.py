@@ -189,10 +189,10 @@ class TrainingSupport:
         coverage = [operator.kind in kinds and where in platforms for operator, where in operators]
         return sum(coverage) / len(coverage)
 
-    def most_rows(self, platform: Platform) -> float:
-        """Return the most source rows of an execution on a platform; 0 without any."""
-        most = (high[ROWS] for (_, where), (_, high) in self.ranges.items() if where is platform)
-        return max(map(math.expm1, most), default=0.0)
+    def most(self, platform: Platform, at: int) -> float:
+        """Return the most source rows (`ROWS`) or cores (`CORES`) on a platform; 0 without any."""
+        most = (high[at] for (_, where), (_, high) in self.ranges.items() if where is platform)
+        return max(map(math.expm1 if at == ROWS else math.exp, most), default=0.0)
 
     def platforms_exceeded(self, plan: Plan) -> tuple[Platform, ...]:
         """Return the platforms of a plan that ran, but only much smaller jobs.
@@ -202,7 +202,7 @@ class TrainingSupport:
         """
         ran = self.platforms.intersection(plan.platforms, NAMED_PLATFORMS)
         rows = plan.workflow.source_rows
-        return tuple(each for each in sorted(ran) if rows > TIMES * self.most_rows(each))
+        return tuple(each for each in sorted(ran) if rows > TIMES * self.most(each, ROWS))
 
 
 @dataclass(frozen=True, eq=False)

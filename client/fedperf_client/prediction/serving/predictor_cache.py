@@ -223,11 +223,8 @@ def load_or_fit(
             content = _Content(_training_set(home, store, models), home.summary, {}, {})
         else:
             content = replace(cached[0], facts=home.summary)
-    starts = models.starts()
-    learners = [each for each in models.learners() if each.start is None or each.start in starts]
-    pool = LearnerPool(
-        content.training, content.facts, tuple(learners), starts, on_progress=on_progress
-    )
+    learners, starts = models.learners(), models.starts()
+    pool = LearnerPool(content.training, content.facts, learners, starts, on_progress=on_progress)
     predictor = PersonalizedEnsemble.of(pool, learners)
     for (kin, key), outcome in content.outcomes.items():
         predictor.part(kin).weights_by_split[key] = outcome

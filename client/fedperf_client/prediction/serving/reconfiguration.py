@@ -348,8 +348,7 @@ def _fixed_seconds(
     predictor: PersonalizedEnsemble, question: PlanOnCluster, other: PlanOnCluster, factor: float
 ) -> float | None:
     """Return the seconds that the pretrained model predicts at any size, None where unknown."""
-    names = (each.start for each in predictor.learners if each.fewest == 0)
-    start = next((each for each in names if each is not None), None)
+    start = None if predictor.pretrained is None else predictor.pretrained.start
     if start is None or not other.plan.workflow.source_rows > 0:
         return None
     longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()

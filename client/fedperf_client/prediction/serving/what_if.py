@@ -26,7 +26,6 @@ from fedperf_client.prediction.ensemble.training_data import (
     CORES,
     ROWS,
     SUPPORT_MARGIN,
-    Range,
     TrainingSupport,
 )
 from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
@@ -61,7 +60,7 @@ from fedperf_shared.model.pretrained import shipped_widths
 from fedperf_shared.runtime.quantities import UNITS, counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import fingerprint
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform, platform_of
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, platform_of
 
 MAX_CORES = 1_000_000
 MOST_ASKED = 100
@@ -562,11 +561,8 @@ def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int
     for value, unit, times, at, own in limits:
         for platform in platforms:
             width = shipped_widths()[platform]
-            shipped, from_log = (
-                (width.most_cores, math.exp) if at == CORES else (width.most_rows, math.expm1)
-            )
-            seen = (from_log(high[at]) for _, high in _seen(platform, support))
-            most = max(own, 0.0, shipped if shipped < math.inf else 0.0, *seen)
+            shipped = width.most_cores if at == CORES else width.most_rows
+            most = max(own, support.most(platform, at), shipped if shipped < math.inf else 0.0)
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -587,7 +583,7 @@ def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
-        ends = _seen(platform, support)
+        ends = [each for (_, where), each in support.ranges.items() if where is platform]
         least = min((low[CORES] for low, _ in ends), default=cores)
         most = max((high[CORES] for _, high in ends), default=cores)
         if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
@@ -596,8 +592,3 @@ def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -
 
 
 _ROUNDING = 1e-9
-
-
-def _seen(platform: Platform, support: TrainingSupport) -> list[Range]:
-    """Return the ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in support.ranges.items() if where is platform]
