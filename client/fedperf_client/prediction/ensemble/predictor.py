@@ -27,7 +27,7 @@ and the folds for repeats split no workload.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -408,7 +408,10 @@ class PersonalizedEnsemble:
         """Return the predictions, in the order of the queries."""
         if len(queries) > HELD_TOGETHER:
             return self._predict(queries)
-        return [*_cached(self._predictions, tuple(queries), lambda: self._predict(queries))]
+        key = tuple(queries)
+        if key not in self._predictions:
+            _keep(self._predictions, key, self._predict(queries))
+        return [*self._predictions[key]]
 
     def predict_across_platforms(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
         """Return predictions to compare platforms by.
@@ -427,8 +430,7 @@ class PersonalizedEnsemble:
         for row, query in enumerate(queries):
             kinds = (each.kind for each in query.plan.workflow.operators)
             bits = map(engine_bit, zip(kinds, query.plan.platforms, strict=True))
-            engines = self.pool.training.connected_engines(reduce(or_, bits))
-            rows[engines].append(row)
+            rows[self.pool.training.connected_engines(reduce(or_, bits))].append(row)
         for engines, of_part in rows.items():
             predicted = self.part(engines)._predict_part([queries[row] for row in of_part])
             predictions.update(zip(of_part, predicted, strict=True))
@@ -596,20 +598,21 @@ class PersonalizedEnsemble:
         """Return the pretrained model, its level corrected on the executions similar to a query."""
         training = self.pool.training
         similar = training.similar_to(query, sources=True)
-
-        def fit() -> Fitted:
+        key = similar.tobytes()
+        if key not in self._pretrained_fits:
             rows, samples = np.flatnonzero(similar), training.samples
             no_features = np.zeros((len(training), 0))  # none is read, and many are slow to copy
             level = EncodedQueries(no_features, samples.cells, samples.starts, samples.shares)
-            return start.fit(level.take(rows), training.log_seconds[rows])
-
-        return _cached(self._pretrained_fits, similar.tobytes(), fit)
+            fitted = start.fit(level.take(rows), training.log_seconds[rows])
+            _keep(self._pretrained_fits, key, fitted)
+        return self._pretrained_fits[key]
 
     def _reliability(self, similar: bytes, split: HoldoutSplit) -> Reliability:
         """Return the reliability on similar executions, given as the bytes of a mask."""
-        return _cached(
-            self._reliabilities, (split.key, similar), lambda: self._weigh_on(similar, split)
-        )
+        key = (split.key, similar)
+        if key not in self._reliabilities:
+            _keep(self._reliabilities, key, self._weigh_on(similar, split))
+        return self._reliabilities[key]
 
     def _weigh_on(self, similar: bytes, split: HoldoutSplit) -> Reliability:
         weights, start = self.weights_for(split), self.pretrained
@@ -661,12 +664,8 @@ def fit_personalized_ensemble(
     return PersonalizedEnsemble.of(pool, pool.learners, confidence_level=confidence_level)
 
 
-def _cached(cache: dict[_Key, _Value], key: _Key, compute: Callable[[], _Value]) -> _Value:
-    """Return the cached value, computed if needed; the oldest entry beyond a limit is dropped."""
-    if key not in cache:
-        value = compute()
-        cache[key] = value
-        if len(cache) > MOST_HELD:
-            del cache[next(iter(cache))]
-        return value
-    return cache[key]
+def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Put a value into a cache; the oldest entry beyond a limit is dropped."""
+    cache[key] = value
+    if len(cache) > MOST_HELD:
+        del cache[next(iter(cache))]

@@ -338,27 +338,18 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
     bounds = _OUTLIER * typical[:, None]
     clipped, mean = np.clip(errors, -bounds, bounds), shares / shares.sum()
 
-    def smoothed(mixed: Floats) -> Floats:
-        return np.sqrt(mixed**2 + _SMALLEST_ERROR**2)
-
-    def mean_error(weights: Floats) -> float:
-        return float(smoothed(weights @ clipped) @ mean)
-
-    def gradient(weights: Floats) -> Floats:
+    def loss(weights: Floats) -> tuple[float, Floats]:
         mixed = weights @ clipped
-        return np.asarray(clipped @ (mean * mixed / smoothed(mixed)), dtype=np.float64)
+        smoothed = np.sqrt(mixed**2 + _SMALLEST_ERROR**2)
+        return float(smoothed @ mean), clipped @ (mean * mixed / smoothed)
 
-    ones = np.ones((1, len(start)))
-
-    def beyond_one(weights: Floats) -> float:
-        return float((ones @ weights)[0]) - 1.0
-
+    ones = np.ones(len(start))
     # A dictionary, because SciPy takes longer to read a `LinearConstraint` than to solve.
-    sum_is_one: Any = {"type": "eq", "fun": beyond_one, "jac": lambda _: ones[0]}
+    sum_is_one: Any = {"type": "eq", "fun": lambda w: float(ones @ w) - 1.0, "jac": lambda _: ones}
     result = minimize(
-        mean_error,
+        loss,
         start,
-        jac=gradient,
+        jac=True,
         method="SLSQP",
         bounds=[(0.0, 1.0)] * len(start),
         constraints=sum_is_one,
