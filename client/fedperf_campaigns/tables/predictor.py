@@ -30,16 +30,17 @@ from fedperf_campaigns.tables.prior_slopes import (
     priors_of,
 )
 from fedperf_client.prediction.encoding import EncodedQueries
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, cross_validate
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import (
-    ScaleAndSize,
+from fedperf_client.prediction.ensemble.ensemble import (
+    EnsembleWeights,
+    OnProgress,
     SplitKey,
     closest_split,
+    cross_validate,
     grouped_split,
     holdout_splits,
     query_regimes,
 )
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import Fitted, is_usable
 from fedperf_client.prediction.learners.ridge import ROUNDING
 from fedperf_client.prediction.prediction import (

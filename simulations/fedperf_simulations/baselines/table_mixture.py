@@ -27,14 +27,14 @@ from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
 from fedperf_client.prediction.encoding import EncodedQueries
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, cross_validate
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import (
-    ScaleAndSize,
+from fedperf_client.prediction.ensemble.ensemble import (
+    EnsembleWeights,
     closest_split,
+    cross_validate,
     grouped_split,
     holdout_splits,
 )
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import (
     LOCAL_FROM,
     OWN_LEVEL_SD,

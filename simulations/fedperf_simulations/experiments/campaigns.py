@@ -52,8 +52,7 @@ from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
 from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, TrialRunner
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.learners import table_learners
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError

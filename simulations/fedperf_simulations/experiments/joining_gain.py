@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.prediction.encoding import EncodedQueries, History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,

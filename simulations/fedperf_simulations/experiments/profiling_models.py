@@ -32,8 +32,7 @@ import numpy as np
 from fedperf_campaigns.tables.layout import TableLayout, distinct_rows
 from fedperf_campaigns.tables.learners import table_learners
 from fedperf_client.prediction.encoding import EncodedQueries
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import Learner
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_memory.paired import PairedComparison

@@ -47,30 +47,29 @@ from fedperf_client.prediction.encoding import (
     numbered,
 )
 from fedperf_client.prediction.ensemble.ensemble import (
+    LEVEL_STEP,
     CrossValidationErrors,
     EnsembleWeights,
+    HoldoutSplit,
     OnProgress,
     Reliability,
+    SplitKey,
+    closest_split,
     cross_validate,
     error_correlation,
+    grouped_split,
+    holdout_splits,
+    largest_gap,
+    query_regimes,
 )
 from fedperf_client.prediction.ensemble.repeats import ResourceChange
 from fedperf_client.prediction.ensemble.training_data import (
     MOST_OF_GROUP,
     SUPPORT_MARGIN,
     LocalSummary,
+    ScaleAndSize,
     TrainingData,
     TrainingSet,
-)
-from fedperf_client.prediction.ensemble.weighting import (
-    LEVEL_STEP,
-    HoldoutSplit,
-    ScaleAndSize,
-    SplitKey,
-    closest_split,
-    grouped_split,
-    holdout_splits,
-    query_regimes,
 )
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
@@ -252,11 +251,11 @@ class LearnerPool:
         places, key = self.training.places, (regime, split.key)
         if key not in self._gaps:
             gaps = (
-                places.take(fold.training).largest_gap(places.take(fold.held_out), regime)
+                largest_gap(places.take(fold.training), places.take(fold.held_out), regime)
                 for fold in split.folds
             )
             self._gaps[key] = max(gaps, default=0.0)
-        gap = places.largest_gap(ScaleAndSize.from_queries([query]), regime)
+        gap = largest_gap(places, ScaleAndSize.from_queries([query]), regime)
         return gap <= self._gaps[key] + LEVEL_STEP
 
     def change_from_runs(

@@ -19,10 +19,11 @@ that are evidence for a query.
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +48,8 @@ from fedperf_client.prediction.ensemble.changes import (
     workload_changes,
 )
 from fedperf_client.prediction.ensemble.repeats import IsolatedRuns, Repeats
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.prediction import Floats
+from fedperf_client.prediction.prediction import Floats, QueryRegime
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
@@ -203,6 +204,41 @@ class TrainingSupport:
         ran = self.platforms.intersection(plan.platforms, NAMED_PLATFORMS)
         rows = plan.workflow.source_rows
         return tuple(each for each in sorted(ran) if rows > TIMES * self.most(each, ROWS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaleAndSize:
+    """The scales and input sizes of executions or queries.
+
+    Attributes:
+        scale: log machines or cores, float64 [rows].
+        size: log of the input size, float64 [rows].
+    """
+
+    scale: Floats
+    size: Floats
+
+    def __post_init__(self) -> None:
+        if self.scale.ndim != 1 or self.scale.shape != self.size.shape:
+            shapes = f"{self.scale.shape} and {self.size.shape}"
+            raise InvalidInputError(f"scales and sizes must be vectors of one length, got {shapes}")
+        if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
+            raise InvalidInputError("scales and sizes must be finite")
+
+    @classmethod
+    def from_queries(cls, queries: Sequence[PlanOnCluster]) -> Self:
+        """Return cores over all nodes and rows of all sources."""
+        cores = np.array([each.cluster.cores for each in queries], np.float64)
+        rows = np.array([each.plan.workflow.source_rows for each in queries], np.float64)
+        return cls(np.log(cores), np.log1p(rows))
+
+    def take(self, rows: Ints | slice) -> "ScaleAndSize":
+        """Return these rows."""
+        return ScaleAndSize(self.scale[rows], self.size[rows])
+
+    def along(self, regime: QueryRegime) -> Floats:
+        """Return the coordinate in which queries of a regime differ from the training runs."""
+        return self.scale if regime.is_of_scales else self.size
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,8 +29,12 @@ from fedperf_client.prediction.ensemble.changes import (
     WorkloadChange,
     recent_drift,
 )
-from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
+from fedperf_client.prediction.ensemble.ensemble import (
+    SMALLEST_WEIGHT,
+    STACKED_FROM,
+    EnsembleMember,
+    EnsembleWeights,
+)
 from fedperf_client.prediction.prediction import QueryRegime
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION

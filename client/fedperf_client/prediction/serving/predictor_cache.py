@@ -34,10 +34,9 @@ from fedperf_client.prediction.encoding import (
     load_encoded_executions,
     predict_pretrained,
 )
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, SplitKey
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
-from fedperf_client.prediction.ensemble.weighting import SplitKey
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.learners.boosted_trees import Additive

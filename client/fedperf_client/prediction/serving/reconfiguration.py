@@ -26,9 +26,9 @@ from itertools import product
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.ensemble import LEVEL_STEP
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
 from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster

@@ -21,6 +21,7 @@ from fedperf_client.formatting.workflow_file import (
     read_workflow_file,
 )
 from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
+from fedperf_client.prediction.ensemble.ensemble import LEVEL_STEP
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.training_data import (
     CORES,
@@ -28,7 +29,6 @@ from fedperf_client.prediction.ensemble.training_data import (
     SUPPORT_MARGIN,
     TrainingSupport,
 )
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
 from fedperf_client.prediction.prediction import (
     SURE,
     UPPER_LEVEL,

@@ -4,7 +4,7 @@ import numpy as np
 
 from fedperf_campaigns.tables.layout import Table, TableLayout
 from fedperf_client.prediction.encoding import EncodedQueries
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
 from fedperf_client.prediction.prediction import Floats
 
 NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)

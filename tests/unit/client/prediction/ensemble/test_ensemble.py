@@ -5,9 +5,8 @@ import pytest
 
 from fedperf_campaigns.tables.learners import Forest, table_learners
 from fedperf_client.prediction.encoding import EncodedQueries
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, query_regimes
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import query_regimes
 from fedperf_client.prediction.learners.base_learners import (
     Constant,
     Fitted,

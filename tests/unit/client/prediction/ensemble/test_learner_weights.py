@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.encoding import History
+from fedperf_client.prediction.ensemble.ensemble import fold_of, mixed_errors, mixing_weights
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
-from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,

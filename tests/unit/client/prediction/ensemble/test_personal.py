@@ -18,7 +18,7 @@ from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
