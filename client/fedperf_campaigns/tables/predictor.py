@@ -228,10 +228,8 @@ class TablePredictor:
             weights = weighing.weights()
             variances = [np.zeros(0)]  # of each held-out execution, without it in training
             for fold in split.folds:
-                known, held_out = fold.training, self.runs.samples.take(fold.held_out)
-                slopes = self._slopes.fit(
-                    self.runs.samples.take(known), self.runs.log_seconds[known]
-                )
+                rows, held_out = fold.training, self.runs.samples.take(fold.held_out)
+                slopes = self._slopes.fit(self.runs.samples.take(rows), self.runs.log_seconds[rows])
                 posterior = slopes.posterior(held_out)
                 variances.append(posterior.variance + posterior.noise)
             squares = np.minimum(weights.errors**2 / np.concatenate(variances), MOST_FAR**2)

@@ -508,10 +508,10 @@ def cross_validate(
     folds = np.repeat(np.arange(len(split.folds)), [len(each.held_out) for each in split.folds])
     errors = [np.zeros((len(used), 0))]
     for number, fold in enumerate(split.folds):
-        known, queries = (training.samples.take(e) for e in (fold.training, fold.held_out))
+        samples, queries = (training.samples.take(e) for e in (fold.training, fold.held_out))
         log_seconds, truth = (training.log_seconds[e] for e in (fold.training, fold.held_out))
         predictions = [
-            checked_log(each.name, each.fit(known, log_seconds)(queries), len(truth))
+            checked_log(each.name, each.fit(samples, log_seconds)(queries), len(truth))
             for each in used
         ]
         errors.append(truth - np.array(predictions))

@@ -444,8 +444,8 @@ class PersonalizedEnsemble:
             split = self.pool.split_for(regime, places.take(slice(row, row + 1)))
             similar, support = training.similar_to(query).tobytes(), 1.0
             if self.pretrained is not None and len(training) > 0:  # else there is no alternative
-                known, is_many = self.pool.summary.support, len(training) >= PAIRS_FROM
-                support = known.fraction(query) if is_many else known.fraction_apart(query.plan)
+                of_runs, is_many = self.pool.summary.support, len(training) >= PAIRS_FROM
+                support = of_runs.fraction(query) if is_many else of_runs.fraction_apart(query.plan)
             contexts.append(_Context(query, regime, split, similar, support))
             rows[split.key].append(row)
         for of_split in rows.values():
