@@ -136,7 +136,7 @@ class LearnerPool:
     Attributes:
         training: executions that are learnt from.
         summary: of all local executions.
-        learners: those whose pretrained model is available, in order of precedence.
+        learners: in order of precedence; none predicts without its pretrained model.
         starts: the pretrained models that they need, by name.
         seed: of folds that hold out workloads.
         on_progress: called while folds are computed.
@@ -176,16 +176,17 @@ class LearnerPool:
         Args:
             history: local executions, any number.
             starts: pretrained models, by name.
-            learners: in order of precedence, each name once. Those without their pretrained model
-                are left out.
+            learners: in order of precedence, each name once. None predicts without its pretrained
+                model.
             seed: of folds that hold out workloads.
             on_progress: called while folds are computed.
 
         Raises:
             PredictorFailedError: A pretrained model returned values that cannot be used.
         """
-        used = tuple(each for each in learners if each.start is None or each.start in starts)
-        needed = {each.start: starts[each.start] for each in used if each.start is not None}
+        used = tuple(learners)
+        names = (each.start for each in used if each.start is not None)
+        needed = {name: starts[name] for name in names if name in starts}
         samples = encode(history.queries, needed)
         table = ExecutionTable.from_history(history, samples, samples.starts.get(PUBLIC))
         is_timed = history.finished_at is not None and PUBLIC in needed
