@@ -34,6 +34,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.enrollment import Membership
 from fedperf_client.node.exchange import read_receipt
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     LOCAL,
@@ -41,7 +42,6 @@ from fedperf_client.prediction.joining_gain import (
     PUBLIC_START,
     errors_by_way,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.history import LEFT, Spending, past_releases, read_spending
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule

@@ -20,15 +20,14 @@ import numpy as np
 import orjson
 import structlog
 
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, local_learners, public_learners
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
 from fedperf_server.app.process import log_event
 from fedperf_server.controllers.drift import DetectedDrift, stored_drifts

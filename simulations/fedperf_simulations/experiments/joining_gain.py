@@ -36,14 +36,9 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    joined_learners,
-    local_learners,
-    public_learners,
-)
+from fedperf_client.prediction.encoding import EncodedQueries, History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
@@ -51,9 +46,11 @@ from fedperf_client.prediction.learners.base_learners import (
     SHARED,
     Learner,
     LocalProcess,
+    joined_learners,
+    local_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
@@ -195,8 +192,10 @@ def judge_tables(
             _nowhere(len(own)),
             np.arange(len(own)),
         )
-        mixture = mixed_for(QueryRegime.SEEN, _nowhere(len(queries)), training, learners, seed=seed)
-        return PredictorErrors.of(mixture(rows.samples(queries, posterior)), rows.measured[queries])
+        _, fitted = mixed_for(
+            QueryRegime.SEEN, _nowhere(len(queries)), training, learners, seed=seed
+        )
+        return PredictorErrors.of(fitted(rows.samples(queries, posterior)), rows.measured[queries])
 
     def uncorrected(posterior: GaussianPosterior) -> PredictorErrors:
         return PredictorErrors.of(posterior.mean[rows.points[queries]], rows.measured[queries])

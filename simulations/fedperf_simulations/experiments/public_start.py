@@ -17,10 +17,10 @@ from functools import cache, partial
 import numpy as np
 
 from fedperf_campaigns.tables.learners import Forest
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import q_error, relative_errors

@@ -16,9 +16,9 @@ import numpy as np
 
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import LocalProcess
 from fedperf_client.prediction.prediction import Floats, Prediction
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
@@ -105,7 +105,7 @@ def situation(count: int) -> str:
 def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
     """Return the product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[training]
-    return TablePredictor.of(MeasuredTable(one.layout, one.rows(training), seconds))
+    return TablePredictor(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
 def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:

@@ -15,8 +15,8 @@ from zlib import crc32
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import History, is_training_example
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History, is_training_example
 from fedperf_client.sources import read_source
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedperf_client.prediction.query_encoding import History
+from fedperf_client.prediction.encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform

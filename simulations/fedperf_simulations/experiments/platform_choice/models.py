@@ -19,10 +19,10 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, public_learners
 from fedperf_client.prediction.prediction import (
     SURE,
     Floats,
@@ -31,7 +31,6 @@ from fedperf_client.prediction.prediction import (
     StudentT,
     probability_faster,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.advice.advice import run_interleaved
 from fedperf_engines.optimizer.additive_surrogate import (

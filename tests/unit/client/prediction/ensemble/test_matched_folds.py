@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.weighting import (
+from fedperf_client.prediction.ensemble.ensemble import (
     MOST_LEVELS,
     Fold,
-    ScaleAndSize,
     closest_split,
     holdout_splits,
     query_regimes,
 )
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.jobs import places, samples

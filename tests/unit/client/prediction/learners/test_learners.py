@@ -10,6 +10,7 @@ from fedperf_campaigns.tables.learners import (
     fit_ernest,
     table_learners,
 )
+from fedperf_client.prediction.encoding import EncodedQueries, encode
 from fedperf_client.prediction.learners.base_learners import (
     REFERENCE,
     SHARED,
@@ -26,7 +27,6 @@ from fedperf_client.prediction.learners.base_learners import (
     shrunken_mean,
 )
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries, encode
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds

@@ -7,9 +7,9 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction import execution_table
+from fedperf_client.prediction.encoding import ExecutionTable
+from fedperf_client.prediction.ensemble import training_data
 from fedperf_client.prediction.ensemble.training_data import TrainingData
-from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.prediction.serving import predictor_cache as kept_module
@@ -84,7 +84,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert {kin: list(mix.weights_by_split) for kin, mix in mixes.items()} == {
         kin: list(mix.weights_by_split) for kin, mix in made.predictor.with_parts().items()
     }
-    assert all(mix.pool._errors == {} for mix in mixes.values())
+    assert all(mix.pool.errors == {} for mix in mixes.values())
     assert found.predictor.pool.summary.clusters == made.predictor.pool.summary.clusters
 
 
@@ -181,7 +181,7 @@ def test_without_executions_the_start_answers(
 def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
+    monkeypatch.setattr(training_data, "MOST_LEARNT", 20)
     place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
     _, before = place.answered()
     assert len(before.predictor.pool.training) == 20
