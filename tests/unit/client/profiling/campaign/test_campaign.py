@@ -240,14 +240,13 @@ def test_a_finished_campaign_repeats_nothing(place: ScaleAndSize) -> None:
 
 
 def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: ScaleAndSize) -> None:
-    full, here = World(), place("repetitions = 2\nmax_trials = 3")
-    stopped = here.run(full)
-    assert "budget of 3 trials" in stopped.reason
-    more = place("repetitions = 2")
+    first, rest, whole = World(), World(), World()
+    here, more = place("repetitions = 2\nmax_trials = 3"), place("repetitions = 2")
     assert more.campaign.campaign_id == here.campaign.campaign_id
-    rest = World()
+    assert "budget of 3 trials" in here.run(first).reason
     more.run(rest)
-    assert len(full.ran) + len(rest.ran) == 8
+    replace(more, path=more.path.with_name("whole.sqlite")).run(whole)
+    assert first.ran + rest.ran == whole.ran
     assert len(set(more.measured())) == 8
 
 
