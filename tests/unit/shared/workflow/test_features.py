@@ -331,7 +331,9 @@ def test_the_largest_workflow_is_bounded_too() -> None:
 
 def test_ten_thousand_plans_are_featurized_in_seconds() -> None:
     """Ten million calls take about a second."""
-    assert count_calls(partial(featurize, credit_plan(), CLUSTER)) < 700
+    again = partial(featurize, credit_plan(), CLUSTER)
+    again()  # tables of constants are made once
+    assert count_calls(again) < 700
 
 
 def test_a_plan_that_tells_partitions_changes_nothing_of_others_asked_with_it() -> None:
