@@ -94,8 +94,8 @@ def test_the_host_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     host.begin()
     reading = host.end()
     assert (reading.load_before, reading.load_after) == (1.5, 2.5)
-    assert reading.stolen_cores == pytest.approx(2.0, rel=0.5)  # in a quarter of a second
-    assert reading.foreign_cores == pytest.approx(4.0, rel=0.5)
+    assert 0 < reading.stolen_cores <= 0.5 / 0.25  # at least over a quarter of a second
+    assert 0 < reading.foreign_cores <= 1 / 0.25
     assert reading.cores == os.cpu_count()
 
 
