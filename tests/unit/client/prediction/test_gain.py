@@ -68,7 +68,8 @@ def test_gain_before_a_shared_model_takes_the_public_start_for_it(models: Fetche
 def test_without_own_executions_the_public_start_answers(models: FetchedModels) -> None:
     gain = compared([], executions_of_world(5, 20, "held-out"), models)
     assert gain.executions == 0
-    assert np.isfinite(gain.errors[PERSONALIZED])
+    assert gain.errors[PERSONALIZED] == pytest.approx(gain.errors[PUBLIC_AS_IS])
+    assert gain.errors[LOCAL] != pytest.approx(gain.errors[PUBLIC_AS_IS])
 
 
 def test_workloads_that_were_learnt_from_are_refused(models: FetchedModels) -> None:

@@ -20,7 +20,6 @@ from fedperf_server.state.releases import load_query
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.linear_queries import CellQuery
-from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -233,12 +232,14 @@ def test_questions_and_answers_about_another_model_are_left_out(
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:
     join(database, group)
     (question,) = asked(database, OPENS[1])
+    later = replace(TABLE.period, start=START + TABLE.period.window)
     with database.transaction() as session:
         found = load_query(session, TABLE.period, stage(1))
         assert load_query(session, TABLE.period, stage(2)) is None
+        assert load_query(session, later, stage(1)) is None
     assert isinstance(found, CellQuery)
+    assert (found.slot, found.version) == (stage(1), question.version)
     np.testing.assert_array_equal(found.design.directions, question.design.directions)
-    assert to_unix_ms(TABLE.period.start) == to_unix_ms(START)
 
 
 def report_desk(database: Database) -> PublicationController:

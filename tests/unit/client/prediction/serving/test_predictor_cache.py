@@ -11,7 +11,7 @@ from fedperf_client.prediction.encoding import ExecutionTable
 from fedperf_client.prediction.ensemble import training_data
 from fedperf_client.prediction.ensemble.training_data import TrainingData
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.base_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import PUBLIC, CellCorrection
 from fedperf_client.prediction.serving import predictor_cache as kept_module
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_shared.execution import ExecutionStatus, Measurement
@@ -172,9 +172,12 @@ def test_without_executions_the_start_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_start(tmp_path, monkeypatch)
+    models = FetchedModels(tmp_path / "models")
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
-        kept = load_or_fit(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
-    assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
+        found = load_or_fit(tmp_path / "file", store, models).predictor.predict(ASKED)
+    start = np.exp(models.starts()[PUBLIC](ASKED))
+    np.testing.assert_allclose([each.median_seconds for each in found], start)
+    assert all(each.extrapolating for each in found)
 
 
 @pytest.mark.slow
