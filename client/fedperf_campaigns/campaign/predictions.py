@@ -28,7 +28,7 @@ from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.prediction import Prediction, QueryRegime
+from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
@@ -183,9 +183,7 @@ class ConfigurationPrediction:
 
     def _regime(self) -> str:
         kind, broken = self.estimate.regime, self.broken_constraint
-        words = ["inside" if kind is QueryRegime.SEEN else kind.value]
-        if self.estimate.extrapolating:
-            words = ["extrapolating"] if kind is QueryRegime.SEEN else [*words, "extrapolating"]
+        words = [kind.value, *(["uncalibrated"] if self.estimate.extrapolating else [])]
         ruled_out = None if broken is None else f"ruled out by the campaign ({broken})"
         return ", ".join([*words, *filter(None, (self.memory_problem, ruled_out))])
 

@@ -103,7 +103,7 @@ class WithShare:
 
     scale: int
     size: int
-    name: str = "local process+share"
+    name: str = "local Gaussian process+share"
     start: None = None
     fewest: int = 3
     most: int | None = None

@@ -359,11 +359,11 @@ class QueryRegime(StrEnum):
     A scale is a cluster size (cores or machines), a size is an input size.
     """
 
-    SEEN = "scale and size seen"
-    BETWEEN_SCALES = "between scales"
-    BETWEEN_SIZES = "between sizes"
-    BEYOND_SCALES = "beyond scales"
-    BEYOND_SIZES = "beyond sizes"
+    SEEN = "observed"
+    BETWEEN_SCALES = "interpolated cluster"
+    BETWEEN_SIZES = "interpolated input"
+    BEYOND_SCALES = "extrapolated cluster"
+    BEYOND_SIZES = "extrapolated input"
 
     @property
     def is_beyond(self) -> bool:

@@ -164,7 +164,7 @@ class Boosting:
 class LocalProcess:
     """A Gaussian process of log seconds on the features."""
 
-    name: str = "local process"
+    name: str = "local Gaussian process"
     start: None = None
     fewest: int = 3
     most: int | None = None
@@ -180,7 +180,7 @@ class LocalProcess:
 # --- learners on a pretrained model -----------------------------------------------------------
 
 SHARED = "shared"
-PUBLIC = "public"
+PUBLIC = "pretrained"
 REFERENCE = "reference"
 """The version that the coordinator's correction belongs to."""
 

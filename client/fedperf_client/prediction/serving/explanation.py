@@ -58,12 +58,11 @@ def member_facts(outcomes: Iterable[EnsembleWeights]) -> list[list[Fact]]:
     """Return the facts of each member of each ensemble, of most weight first."""
     rows = []
     for outcome in outcomes:
-        regime = "inside" if outcome.regime is QueryRegime.SEEN else outcome.regime.value
         for member in sorted(outcome.members, key=lambda each: (-each.weight, each.error)):
             error = math.exp(member.error) if math.isfinite(member.error) else None
             rows.append(
                 [
-                    Fact("regime", regime, "regime"),
+                    Fact("regime", outcome.regime.value, "regime"),
                     Fact("levels_held_out", outcome.levels_held_out or None, "levels_held_out"),
                     Fact("folds", outcome.folds, "folds"),
                     Fact("held_out", len(outcome.errors), "held_out"),

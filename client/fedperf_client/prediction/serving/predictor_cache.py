@@ -49,7 +49,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
 """The cluster of a query that names none, before any own execution."""
 
-PREDICTOR_VERSION = 13
+PREDICTOR_VERSION = 14
 """Version of all code between the columns of executions and a prediction. A change of the meaning
 of a stored number, or of a prediction, raises it: see `ENCODER_VERSION`."""
 

@@ -251,9 +251,9 @@ class ClusterPrediction:
         is_extrapolating = estimate.extrapolating
         is_seen = estimate.regime is QueryRegime.SEEN
         regime = "unlike own jobs" if is_seen and is_extrapolating else estimate.regime.value
-        words = ["inside" if is_seen and not is_extrapolating else regime]
+        words = [regime]
         words += [WITH_ITS_PARTITIONS] if self.keeps_partitions else []
-        words += ["extrapolating"] if is_extrapolating else []
+        words += ["uncalibrated"] if is_extrapolating else []
         facts = [
             *([] if scaled is None else [for_people("input", scaled.words)]),
             Fact("nodes", self.cluster.nodes, "nodes"),

@@ -92,7 +92,7 @@ def test_the_obvious_question_has_an_answer(home: Home) -> None:
 
 def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
     inside, between = answers(home, "rows=400000,300000", "workers=2")
-    assert [inside["regime"], between["regime"]] == ["scale and size seen", "between sizes"]
+    assert [inside["regime"], between["regime"]] == ["observed", "interpolated input"]
     assert not inside["extrapolating"]
     assert not between["extrapolating"]
     assert float(str(inside["p50_seconds"])) == pytest.approx(0.82, rel=0.05)
@@ -108,7 +108,7 @@ def test_people_read_a_table_a_verdict_and_what_it_rests_on(
         "P50",
         "90% interval",
         "3,200,000",
-        "beyond sizes, extrapolating",
+        "extrapolated input, uncalibrated",
         "fewest workers that meet 4 s: 4, with a probability of",
         "evidence: 24 runs of 12 configurations; ensemble:",
         "imports and connections before the first component's start are not in the time",

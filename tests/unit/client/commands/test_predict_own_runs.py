@@ -199,7 +199,7 @@ def test_more_input_takes_longer_and_is_beyond_what_ran(empty: Home) -> None:
     assert medians[1] == pytest.approx(60, rel=0.02)
     assert medians == sorted(medians)
     assert 1.3 < medians[2] / medians[1] <= 2.01
-    kinds = ["beyond sizes", "scale and size seen", "beyond sizes", "beyond sizes"]
+    kinds = ["extrapolated input", "observed", "extrapolated input", "extrapolated input"]
     assert [each["regime"] for each in found] == kinds
     assert [each["extrapolating"] for each in found] == [True, False, True, True]
     widths = [each["upper_seconds"] / each["lower_seconds"] for each in found]
@@ -228,7 +228,7 @@ def test_a_size_between_those_that_ran_rests_on_the_nearest(empty: Home) -> None
     _, facts, _ = ask(empty, "execution-4", "--at", "rows=7x,8x,9x")
     found = facts["predictions"]
     assert isinstance(found, list)
-    assert [each["regime"] for each in found][::2] == ["between sizes", "beyond sizes"]
+    assert [each["regime"] for each in found][::2] == ["interpolated input", "extrapolated input"]
     assert found[1]["p50_seconds"] == pytest.approx(400, rel=0.1)
     assert 300 < found[0]["p50_seconds"] < found[1]["p50_seconds"] < found[2]["p50_seconds"]
     assert not found[0]["extrapolating"]
@@ -297,8 +297,8 @@ def test_cores_that_only_another_engine_had_are_beyond_scales(empty: Home, tmp_p
         for engine in ("duckdb", "spark")
         for cores in ("2", "8")
     }
-    assert found["duckdb", "8"] == found["spark", "2"] == "beyond scales"
-    assert found["duckdb", "2"] == found["spark", "8"] == "scale and size seen"
+    assert found["duckdb", "8"] == found["spark", "2"] == "extrapolated cluster"
+    assert found["duckdb", "2"] == found["spark", "8"] == "observed"
 
 
 def test_far_beyond_all_that_ran_nothing_is_promised(empty: Home, tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ SHIFT = 0.4
 GAUSSIAN = 0.1 * np.random.default_rng(1).standard_normal(10_000)
 STARTS = {PUBLIC: excellent}
 QUICK = [
-    each for each in public_learners() if each.name in {"public", "public+bias", "local ridge"}
+    each
+    for each in public_learners()
+    if each.name in {"pretrained", "pretrained+bias", "local ridge"}
 ]
 
 

@@ -51,7 +51,7 @@ def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
 def test_who_is_trusted_without_own_executions_follows_from_what_was_fetched(
     models: FetchedModels,
 ) -> None:
-    assert models.learners()[0].name == "public"
+    assert models.learners()[0].name == "pretrained"
     models.keep_shared(encode_checkpoint(seeded_checkpoint(7, version=1)))
     assert models.learners()[0].name == "reference+cells"
     models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))

@@ -57,7 +57,7 @@ def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
     weights = {member.name: member.weight for member in ensemble.members}
     assert weights["local forest"] < 0.05
     errors = {member.name: member.error for member in ensemble.members}
-    assert errors["local process"] < 0.3 * errors["local forest"]
+    assert errors["local Gaussian process"] < 0.3 * errors["local forest"]
 
 
 def test_errors_of_folds_are_kept_with_their_groups() -> None:

@@ -225,7 +225,7 @@ def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
 def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
     history = draw_history(np.random.default_rng(8), 20)
     predictor = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
-    assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(
+    assert {"pretrained", "pretrained+bias", "pretrained+ridge", "local ridge"} <= set(
         predictor.weights_for().by_name
     )
     assert mean_log_q([predictor], [8]) < np.log(1.25)

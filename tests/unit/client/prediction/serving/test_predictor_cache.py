@@ -132,7 +132,7 @@ def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: l
     data = place.file.read_bytes()
     contents = {
         "cut": data[: len(data) // 2],
-        "flipped": data.replace(b"scale and size seen", b"scale and size sewn"),
+        "flipped": data.replace(b'\\"observed\\"', b'\\"observer\\"'),
         "bent": data.replace(b"log_seconds", b"log_minutes"),
     }
     place.file.write_bytes(contents[spoilt] if isinstance(spoilt, str) else spoilt)

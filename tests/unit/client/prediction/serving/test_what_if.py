@@ -102,20 +102,20 @@ def answer(
 @pytest.mark.parametrize(
     ("found", "table", "asks"),
     [
-        (answer(), "inside", "scale and size seen"),
-        (answer(keeps=True), "inside, with its partitions", "scale and size seen"),
-        (answer(inside=False), "unlike own jobs, extrapolating", "unlike own jobs"),
+        (answer(), "observed", "observed"),
+        (answer(keeps=True), "observed, with its partitions", "observed"),
+        (answer(inside=False), "unlike own jobs, uncalibrated", "unlike own jobs"),
         (
             answer(inside=False, keeps=True),
-            "unlike own jobs, with its partitions, extrapolating",
+            "unlike own jobs, with its partitions, uncalibrated",
             "unlike own jobs",
         ),
         (
             answer(kind=QueryRegime.BEYOND_SCALES, inside=False),
-            "beyond scales, extrapolating",
-            "beyond scales",
+            "extrapolated cluster, uncalibrated",
+            "extrapolated cluster",
         ),
-        (answer(kind=QueryRegime.BETWEEN_SIZES), "between sizes", "between sizes"),
+        (answer(kind=QueryRegime.BETWEEN_SIZES), "interpolated input", "interpolated input"),
     ],
 )
 def test_the_table_and_json_say_the_same_of_a_question(
@@ -125,7 +125,7 @@ def test_the_table_and_json_say_the_same_of_a_question(
     row = values_of(found.facts)
     assert row["regime"] == asks
     assert row["fixed_partitions"] is found.keeps_partitions
-    assert row["extrapolating"] is ("extrapolating" in table)
+    assert row["extrapolating"] is ("uncalibrated" in table)
 
 
 @pytest.mark.parametrize(
