@@ -13,7 +13,7 @@ Heavy libraries are imported when a task runs. torch is imported for linearized 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,6 @@ from fedperf_client.contributions.mechanisms import (
     WorkloadResiduals,
     noise_alone,
     sum_features,
-    with_sum,
 )
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.execution import Execution, PlanOnCluster
@@ -151,7 +150,7 @@ def make_release(
     """
     release = noise_alone(noise, slot, version=version)
     try:
-        return with_sum(release, compute(task, seconds=seconds))
+        return replace(release, values=release.values + compute(task, seconds=seconds))
     except ComputationFailedError as error:
         name = "a report" if kind_of(slot.parameters).is_report else "a model update"
         log.warning(f"{name} leaves as noise alone", reason=str(error))
