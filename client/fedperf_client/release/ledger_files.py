@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.exchange import Receipt
 
 _BUSY_SECONDS = 60.0
 
@@ -253,11 +252,6 @@ class ConfirmedRelease:
         lengths = {len(self.release_id), len(self.payload_sha256)}
         if lengths != {_DIGEST_BYTES} or not self.sequence >= 1:
             raise InvalidInputError("a receipt names a release, a SHA-256 and a sequence from 1")
-
-    @classmethod
-    def from_receipt(cls, receipt: Receipt, signed: bytes) -> Self:
-        """Return the content of a receipt whose signature was verified; errors as the class."""
-        return cls(receipt.release_id, receipt.payload_sha256, receipt.sequence, signed)
 
 
 def counter_path(ledger: Path) -> Path:

@@ -397,10 +397,10 @@ def _plan_reports(
     """
     period = calendar.period
     single_noise = _single_report_noise(_report_budget(policy, calendar, at=at))
-    begins = _find_first_window(calendar, at)
+    begins, first = _find_first(calendar, at)
     plans: list[ReportPlan] = []
     for count in range(1, period.windows - begins + 1):
-        groups = _spread_groups(policy, calendar, count, at=at)
+        groups = _spread_groups(policy, calendar, count, begins=begins, first=first)
         noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
         ratios = [each.signal_to_noise(policy, noise) for each in groups]
         variances = {
@@ -418,32 +418,46 @@ def _plan_reports(
 
 
 def _spread_groups(
-    policy: Policy, calendar: ReleaseCalendar, count: int, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, count: int, *, begins: int, first: SlotKey | None
 ) -> tuple[ReportGroup, ...]:
-    """Return `count` groups: the first as early as possible, the others evenly after it."""
-    begins, total = _find_first_window(calendar, at), calendar.period.windows
+    """Return `count` groups from the window `begins` on, the later ones spread evenly.
+
+    The directed slots of the first group open next after its plain one, `first`: they are the
+    window's own, or those of the next window, where that has no group of its own.
+    """
+
+    def ordinary_keys(window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+        indices = range(since, len(calendar.report_slots))
+        return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
+
+    total = calendar.period.windows
     gap = (total - begins) / count
     later = [begins + place * (total - begins) // count for place in range(1, count)]
     per_window = policy.workloads_per_window or policy.nominal_workloads / total
     fresh = min(policy.nominal_workloads, per_window * gap)
-    first = _first_keys(calendar, begins, at=at, later=later)
+    keys = ordinary_keys(begins)
+    if first is not None:
+        refining, window = calendar.report_slots[1:], begins
+        leaves_after = calendar.report_times[first.index].replies_after
+        if refining and refining[0].opens_after < leaves_after:
+            window += 1
+        has_room = window not in later and window < total
+        keys = (first, *(ordinary_keys(window, since=1) if has_room else ()))
     return (
-        ReportGroup(first, begins, policy.nominal_workloads),
-        *(ReportGroup(_ordinary_keys(calendar, window), window, fresh) for window in later),
+        ReportGroup(keys, begins, policy.nominal_workloads),
+        *(ReportGroup(ordinary_keys(window), window, fresh) for window in later),
     )
 
 
-def _find_first_window(calendar: ReleaseCalendar, at: datetime) -> int:
-    """Return the window of the first report after joining; `period.windows` if none remains."""
-    if not calendar.first_slots:
-        return calendar.period.nearest_window(at)
-    first = _find_first_slot(calendar, at)
-    return calendar.period.windows if first is None else first.window
+def _find_first(calendar: ReleaseCalendar, at: datetime) -> tuple[int, SlotKey | None]:
+    """Return the window of the first report after joining, and its slot if it is a first slot.
 
-
-def _find_first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
-    """Return the next of the first slots that opens at `at` or later."""
+    That is the next of the first slots that opens at `at` or later. The window is
+    `period.windows` if none remains.
+    """
     period, ordinary = calendar.period, len(calendar.report_slots)
+    if not calendar.first_slots:
+        return period.nearest_window(at), None
     coming = [
         (opens_at, window, index)
         for window in range(period.nearest_window(at), period.windows)
@@ -451,37 +465,9 @@ def _find_first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
         if (opens_at := period.window_start(window) + times.opens_after) >= at
     ]
     if not coming:
-        return None
+        return period.windows, None
     _, window, index = min(coming)
-    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
-
-
-def _ordinary_keys(
-    calendar: ReleaseCalendar, window: int, *, since: int = 0
-) -> tuple[SlotKey, ...]:
-    """Return the report slots that every window has, from that index on."""
-    indices = range(since, len(calendar.report_slots))
-    return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
-
-
-def _first_keys(
-    calendar: ReleaseCalendar, begins: int, *, at: datetime, later: Sequence[int]
-) -> tuple[SlotKey, ...]:
-    """Return the slots of the first group; its directed ones open next after its plain one.
-
-    These are the window's own, or of the next window where that is not one of the `later` ones.
-    """
-    first = _find_first_slot(calendar, at)
-    if first is None:
-        return _ordinary_keys(calendar, begins)
-    refining = calendar.report_slots[1:]
-    leaves_after = calendar.report_times[first.index].replies_after
-    window = begins
-    if refining and refining[0].opens_after < leaves_after:
-        window += 1
-    if window in later or not window < calendar.period.windows:
-        return (first,)
-    return (first, *_ordinary_keys(calendar, window, since=1))
+    return window, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
 
 def _mean_error(variance_by_window: dict[int, float], windows: range) -> float:
