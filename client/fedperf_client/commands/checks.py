@@ -88,9 +88,19 @@ class Finding:
     advice: str = ""
 
 
+def _request_status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
+    from tenacity import Retrying, stop_after_attempt
+
+    from fedperf_client.node.exchange import ExchangeClient
+
+    once = Retrying(stop=stop_after_attempt(1), reraise=True)
+    with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
+        return exchange.status()
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything outside of the data directory that checks read.
+    """Everything outside of the data directory that checks read; by default that of the process.
 
     Attributes:
         now: the current time, with time zone.
@@ -104,37 +114,15 @@ class Environment:
     """
 
     now: Callable[[], datetime]
-    disk: Callable[[Path], tuple[int, int]]
-    requirements: Callable[[], Sequence[str]]
-    python: Callable[[], str]
-    version: Callable[[str], str]
-    missing_packages: Callable[[], Mapping[str, Sequence[str]]]
-    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]"
-    kinds: Callable[[], Mapping[str, Exception | None]]
-
-
-def process_environment(now: Callable[[], datetime]) -> Environment:
-    """Return the environment of this process."""
-    return Environment(
-        now=now,
-        disk=lambda path: shutil.disk_usage(path)[::2],
-        requirements=lambda: metadata.requires(PACKAGE) or [],
-        python=lambda: metadata.metadata(PACKAGE)["Requires-Python"] or "",
-        version=metadata.version,
-        missing_packages=lambda: {extra: [*missing_packages(extra)] for extra in extras()},
-        status=_request_status,
-        kinds=installed_kinds,
-    )
-
-
-def _request_status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
-    from tenacity import Retrying, stop_after_attempt
-
-    from fedperf_client.node.exchange import ExchangeClient
-
-    once = Retrying(stop=stop_after_attempt(1), reraise=True)
-    with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
-        return exchange.status()
+    disk: Callable[[Path], tuple[int, int]] = lambda path: shutil.disk_usage(path)[::2]
+    requirements: Callable[[], Sequence[str]] = lambda: metadata.requires(PACKAGE) or []
+    python: Callable[[], str] = lambda: metadata.metadata(PACKAGE)["Requires-Python"] or ""
+    version: Callable[[str], str] = metadata.version
+    missing_packages: Callable[[], Mapping[str, Sequence[str]]] = lambda: {
+        extra: [*missing_packages(extra)] for extra in extras()
+    }
+    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]" = _request_status
+    kinds: Callable[[], Mapping[str, Exception | None]] = installed_kinds
 
 
 _Statement = tuple[Severity, str, str]
