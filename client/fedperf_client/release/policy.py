@@ -8,7 +8,7 @@ all, is refused and never read as "no noise".
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum, unique
 from pathlib import Path
 
@@ -193,7 +193,8 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
         problem = _KEYS[name].problem(value)
         if problem is not None:
             problems.append(f"{key}: {problem}")
-        values[name] = value if problem else _KEYS[name].convert(value)
+        kind: Callable[[object], object] = _KEYS[name].kind
+        values[name] = value if problem or value is None else kind(value)
     if problems:
         raise WrongSettingsError(f"policy {origin}", sorted(problems))
     try:
@@ -204,73 +205,60 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A key of the file with its allowed values, their check and their conversion."""
+    """A key of the file with its allowed values: members of an enumeration, or bounded numbers."""
 
     key: str
-    allowed: str
-    accepts: Callable[[object], bool]
-    convert: Callable[[object], object]
+    kind: type[StrEnum | int | float]
+    low: float = 0.0
+    high: float = 0.0
+    low_included: bool = False
+    optional: bool = False
+
+    @property
+    def allowed(self) -> str:
+        if issubclass(self.kind, StrEnum):
+            return " or ".join(f'"{each}"' for each in self.kind)
+        if self.kind is int:
+            return f"a whole number from {self.low:g} to {self.high:g}"
+        lower = f"{'at least' if self.low_included else 'above'} {self.low:g}"
+        return f"a number {lower} and at most {self.high:g}"
 
     def problem(self, value: object) -> str | None:
-        return None if self.accepts(value) else f"must be {self.allowed}, got {value!r}"
+        if value is None and self.optional:
+            return None
+        if issubclass(self.kind, StrEnum):
+            is_allowed = value in list(self.kind)
+        else:
+            is_allowed = (
+                isinstance(value, int if self.kind is int else int | float)
+                and not isinstance(value, bool)
+                and (self.low <= value if self.low_included else self.low < value)
+                and value <= self.high
+                and math.isfinite(value)
+            )
+        return None if is_allowed else f"must be {self.allowed}, got {value!r}"
 
 
-def _number(key: str, low: float, high: float = math.inf, *, low_included: bool = False) -> _Rule:
-    def accepts(value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        enough = low <= value if low_included else low < value
-        return enough and value <= high and math.isfinite(value)
-
-    lower = f"{'at least' if low_included else 'above'} {low:g}"
-    upper = "" if math.isinf(high) else f" and at most {high:g}"
-    return _Rule(key, f"a number {lower}{upper}", accepts, float)  # type: ignore[arg-type]
-
-
-def _declared(name: str, key: str = "") -> _Rule:
+def _declared(name: str, key: str = "", *, optional: bool = False) -> _Rule:
     """Return the rule of a number that becomes the parameter `name` of slots."""
     bounds = DECLARABLE[name]
-    return _number(key or name, bounds.least, bounds.most, low_included=True)
-
-
-def _optional(rule: _Rule) -> _Rule:
-    """Return the rule for a value whose default is None, which a file cannot hold."""
-    return replace(
-        rule,
-        accepts=lambda value: value is None or rule.accepts(value),
-        convert=lambda value: None if value is None else rule.convert(value),
-    )
-
-
-def _whole(key: str, low: int, high: int) -> _Rule:
-    return _Rule(
-        key,
-        f"a whole number from {low} to {high}",
-        lambda value: (
-            isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        ),
-        lambda value: value,
-    )
-
-
-def _choice(key: str, options: type[StrEnum]) -> _Rule:
-    names = [str(option) for option in options]
-    return _Rule(key, " or ".join(f'"{name}"' for name in names), lambda v: v in names, options)
+    low, high = bounds.least, bounds.most
+    return _Rule(key or name, float, low, high, low_included=True, optional=optional)
 
 
 _KEYS: dict[str, _Rule] = {
-    "size_class": _choice("size_class", SizeClass),
+    "size_class": _Rule("size_class", SizeClass),
     "nominal_workloads": _declared("nominal_workloads"),
-    "workloads_per_window": _optional(_declared("nominal_workloads", "workloads_per_window")),
-    "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
-    "delta": _number("budget.delta", 0, 0.1),
-    "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),
-    "configurations": _choice("configurations", ConfigurationSecrecy),
-    "residual_report": _choice("release.residual_report", ReleaseMode),
-    "model_update": _choice("release.model_update", ReleaseMode),
-    "report_share": _number("report.share", 0, 1, low_included=True),
+    "workloads_per_window": _declared("nominal_workloads", "workloads_per_window", optional=True),
+    "epsilon": _Rule("budget.epsilon", float, 0, MAX_EPSILON),
+    "delta": _Rule("budget.delta", float, 0, 0.1),
+    "lifetime_epsilon": _Rule("budget.lifetime_epsilon", float, 0, MAX_EPSILON, optional=True),
+    "configurations": _Rule("configurations", ConfigurationSecrecy),
+    "residual_report": _Rule("release.residual_report", ReleaseMode),
+    "model_update": _Rule("release.model_update", ReleaseMode),
+    "report_share": _Rule("report.share", float, 0, 1, low_included=True),
     "residual_clip": _declared("residual_clip", "report.residual_clip"),
-    "occupied_cells": _whole("report.occupied_cells", 1, 10_000),
+    "occupied_cells": _Rule("report.occupied_cells", int, 1, 10_000, low_included=True),
 }
 
 _REMOVED_KEYS = frozenset({"training.clip_norm", "training.sampling_probability", "training.steps"})
