@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedperf_client.release.accountant import PrivacyBudget
     from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.preview import Preview
-    from fedperf_client.release.schedule import PlannedSchedule, ScheduleForecast
+    from fedperf_client.release.schedule import PlannedSchedule
 
 UNDECIDED = "undecided"
 """Decision of a slot that is sent only if it is approved."""
@@ -217,18 +217,18 @@ def preview_facts(preview: "Preview", planned: PlannedSlots) -> list[Fact]:
             "kind": kind_of(preview.slot.parameters).name,
             "mode": str(planned.mode(preview.slot)),
             "mode_changes": planned.mode_changes,
-            "opens_at": preview.opens_at,
+            "opens_at": planned.schedule.opens_at(preview.slot.key),
             "send_at": planned.send_at(preview.slot),
             "schema": list(preview.schema),
             "bytes": preview.payload_bytes,
-            "noise_stddev": preview.noise_stddev,
+            "noise_stddev": preview.slot.parameters.noise_multiplier,
             **asdict(preview.slot.parameters),
             "unit": "workload",
             "epsilon": preview.epsilon,
             "epsilon_replace_one": preview.replace_one_epsilon,
-            "epsilon_added": preview.marginal_epsilon,
-            "remaining_before": preview.budget_epsilon - preview.spent,
-            "remaining_after": preview.budget_epsilon - preview.spent_after,
+            "epsilon_added": preview.spent_after - preview.spent,
+            "remaining_before": planned.budget.epsilon - preview.spent,
+            "remaining_after": planned.budget.epsilon - preview.spent_after,
             "sample_of": "synthetic jobs (not your data)",
             **{f"sample_{name}": sample[name] for name in _SAMPLE_FACTS},
         }
@@ -350,16 +350,15 @@ def _forecast_rows(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
     dates = calendar.release_calendar
     forecasts = {"none": forecast(policy, dates, at=at)}
     forecasts |= forecast_alternatives(policy, dates, at=at)
-    return [_forecast_facts(change, each) for change, each in forecasts.items()]
-
-
-def _forecast_facts(change: str, forecast: "ScheduleForecast") -> list[Fact]:
-    first, error = forecast.first_leaves_at, forecast.expected_error
     return [
-        Fact("change", change, "change"),
-        Fact("first_release", first, "first release", "never" if first is None else day(first)),
-        Fact("counts_until", forecast.first_opens_at),
-        Fact("reports", forecast.reports, "reports"),
-        Fact("updates", forecast.updates, "updates"),
-        Fact("expected_error", error, "expected error", f"{error:.2f}"),
+        [
+            Fact("change", change, "change"),
+            Fact("first_release", first, "first release", "never" if first is None else day(first)),
+            Fact("counts_until", each.first_opens_at),
+            Fact("reports", each.reports, "reports"),
+            Fact("updates", each.updates, "updates"),
+            Fact("expected_error", error, "expected error", f"{error:.2f}"),
+        ]
+        for change, each in forecasts.items()
+        for first, error in [(each.first_leaves_at, each.expected_error)]
     ]

@@ -5,7 +5,9 @@
 """
 
 import sys
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from fedperf_client.commands.planned_releases import PlannedSlots
     from fedperf_client.home.config import Home
     from fedperf_client.release.decisions import Outcome
-    from fedperf_client.release.history import PastRelease, ReadReceipt
+    from fedperf_client.release.history import PastRelease
     from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_shared.releases.release import SlotKey
 
@@ -249,21 +251,15 @@ def _find_slot(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
 
 
 def _past_releases(home: "Home") -> tuple["PastRelease", ...]:
-    from fedperf_client.release.history import past_releases
-
-    return past_releases(_ledgers(home), home.receipts, read=_receipt_reader(home))
-
-
-def _receipt_reader(home: "Home") -> "ReadReceipt | None":
     from fedperf_client.node.enrollment import Membership
     from fedperf_client.node.exchange import read_receipt
+    from fedperf_client.release.history import past_releases
     from fedperf_shared.errors import ConfigurationError
 
-    try:
-        membership = Membership.load(home.identity)
-    except ConfigurationError:
-        return None
-    return lambda signed: read_receipt(signed, membership)
+    ledgers, read = _ledgers(home), None
+    with suppress(ConfigurationError):
+        read = partial(read_receipt, membership=Membership.load(home.identity))
+    return past_releases(ledgers, home.receipts, read=read)
 
 
 def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:
