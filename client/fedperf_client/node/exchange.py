@@ -84,16 +84,6 @@ class ClockSkewError(ConnectionRefusedByPeerError):
         self.skew = skew
 
 
-def default_retry() -> Retrying:
-    """Return four attempts within about ten seconds."""
-    return Retrying(
-        stop=stop_after_attempt(4),
-        wait=wait_random_exponential(multiplier=0.2, max=5),
-        retry=retry_if_exception(_is_transient),
-        reraise=True,
-    )
-
-
 class Exchange:
     """The requests of an organization to its coordinator, over calls that may fail."""
 
@@ -102,7 +92,12 @@ class Exchange:
     ) -> None:
         self._calls = calls
         self._membership = membership
-        self._retry = retry or default_retry()
+        self._retry = retry or Retrying(  # within about ten seconds
+            stop=stop_after_attempt(4),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            retry=retry_if_exception(_is_transient),
+            reraise=True,
+        )
 
     def status(self) -> Status:
         """Return the coordinator's status."""

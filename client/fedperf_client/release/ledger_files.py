@@ -223,7 +223,7 @@ def read_promise(path: Path, layout: FileLayout) -> tuple[Any, ...]:
 
 
 _COUNTER = "fedperf-counter/1"
-_COUNTER_SUFFIX = ".counter"
+COUNTER_SUFFIX = ".counter"
 _CONFIRMED = "fedperf-receipt/1"
 _DIGEST_BYTES = 32
 
@@ -255,7 +255,7 @@ class ConfirmedRelease:
 
 def counter_path(ledger: Path) -> Path:
     """Return the path of a ledger's counter."""
-    return ledger.with_name(ledger.name + _COUNTER_SUFFIX)
+    return ledger.with_name(ledger.name + COUNTER_SUFFIX)
 
 
 def confirmed_path(ledger: Path) -> Path:
@@ -278,14 +278,6 @@ def read_counter(ledger: Path) -> tuple[str, int] | None:
 def write_counter(ledger: Path, identity: str, charges: int) -> None:
     """Replace the counter durably."""
     _write_witness(counter_path(ledger), f"{_COUNTER} {identity} {charges}\n")
-
-
-def read_neighbouring_counters(path: Path) -> dict[Path, int]:
-    """Return the charges of every ledger that has a counter in the directory of `path`."""
-    names = sorted(path.parent.glob("*" + _COUNTER_SUFFIX))
-    ledgers = [name.with_name(name.name.removesuffix(_COUNTER_SUFFIX)) for name in names]
-    counters = {ledger: read_counter(ledger) for ledger in ledgers}
-    return {ledger: counter[1] for ledger, counter in counters.items() if counter is not None}
 
 
 def read_confirmed(ledger: Path) -> ConfirmedRelease | None:

@@ -19,11 +19,11 @@ from typing import Self
 
 from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger_files import (
+    COUNTER_SUFFIX,
     LIFETIME_RECORD,
     AppendOnlyFile,
     create_file,
     read_counter,
-    read_neighbouring_counters,
     read_promise,
     reading,
     transaction,
@@ -238,9 +238,11 @@ class LifetimeRecord(AppendOnlyFile):
         if problem is not None:
             return problem
         recorded = {self.path.name, *(each.ledger for each in self._periods(connection))}
-        for ledger, charges in read_neighbouring_counters(self.path).items():
-            if charges > 0 and ledger.name not in recorded:
-                return f"{ledger.name} has {charges} charges of a period that is not in it"
+        counters = sorted(self.path.parent.glob("*" + COUNTER_SUFFIX))
+        ledgers = [each.with_name(each.name.removesuffix(COUNTER_SUFFIX)) for each in counters]
+        for ledger, counter in [(each, read_counter(each)) for each in ledgers]:
+            if counter is not None and counter[1] > 0 and ledger.name not in recorded:
+                return f"{ledger.name} has {counter[1]} charges of a period that is not in it"
         return None
 
 
