@@ -12,6 +12,7 @@ from fedperf_shared.releases.release import (
     LinearizedParameters,
     ReleaseKind,
     ReportParameters,
+    Schedule,
     SizeClass,
     Slot,
     require_declarable,
@@ -38,6 +39,12 @@ def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy
     assert planned.epsilon == recomputed
     assert 0.99 * policy.epsilon < recomputed <= policy.epsilon
     assert planned.replace_one_epsilon > planned.epsilon
+
+
+def test_schedule_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Schedule, "at_most", lambda planned: 2 * planned.slots)
+    with pytest.raises(ConfigurationError, match="would cost epsilon"):
+        plan_schedule(SMALL, calendar())
 
 
 def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
