@@ -28,11 +28,15 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
 from fedperf_client.release.history import Spending, read_spending
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.policy import load_policy
+from fedperf_client.release.policy import (
+    effective_policy,
+    format_modes,
+    load_policy,
+    pending_changes,
+)
 from fedperf_client.sources import installed_kinds
 from fedperf_shared.errors import (
     ConfigurationError,

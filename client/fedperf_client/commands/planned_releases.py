@@ -15,8 +15,14 @@ import typer
 from fedperf_client.formatting.facts import Fact, named_facts, show_table, values_of
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.release.decisions import Decision, Decisions, Outcome
-from fedperf_client.release.effective_policy import PendingChange, effective_policy, pending_changes
-from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.policy import (
+    PendingChange,
+    Policy,
+    ReleaseMode,
+    effective_policy,
+    load_policy,
+    pending_changes,
+)
 from fedperf_client.release.schedule import KIND_NAMES, UnknownSlotError, parse_slot_name, slot_name
 from fedperf_shared.releases.kinds import KINDS, kind_of
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar

@@ -36,7 +36,6 @@ from fedperf_client.node.updates import (
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.release.decisions import WithholdReason
-from fedperf_client.release.effective_policy import pending_changes, store_settings
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import (
@@ -45,7 +44,13 @@ from fedperf_client.release.ledger import (
     ReleaseState,
     SlotSpentError,
 )
-from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.policy import (
+    Policy,
+    ReleaseMode,
+    load_policy,
+    pending_changes,
+    store_settings,
+)
 from fedperf_client.release.schedule import plan_schedule, slot_name
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError

@@ -16,11 +16,10 @@ from fedperf_client.home.config import Home, write_private
 from fedperf_client.node import exchange
 from fedperf_client.node.enrollment import load_or_create_key
 from fedperf_client.release import preview as example_history
-from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.policy import ReleaseMode, load_policy
+from fedperf_client.release.policy import ReleaseMode, load_policy, store_modes
 from fedperf_client.release.preview import example_release
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.exchange import Receipt, SignedReceipt
