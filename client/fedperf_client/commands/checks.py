@@ -77,14 +77,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a check.
-
-    Attributes:
-        check: name of the check.
-        verdict: its severity.
-        what: the fact.
-        advice: what to do, empty if nothing is to be done.
-    """
+    """One finding of a check; `advice` is empty if nothing is to be done."""
 
     check: str
     verdict: Severity

@@ -48,13 +48,8 @@ SPARE = ("kind", "mode")
 class PlannedSlots:
     """The slots of the current or the next period.
 
-    Attributes:
-        schedule: all slots.
-        budget: the budget of the period.
-        policy: the policy with the modes in force.
-        changes: changes of the policy that are not in force.
-        charged: slots that were charged.
-        decisions: the last decision on each slot that has one.
+    `policy` has the modes in force; `changes` of it are not. `decisions` has the last one on each
+    slot.
     """
 
     schedule: Schedule
@@ -246,12 +241,7 @@ _SAMPLE_FACTS = ("values", "smallest", "largest", "root_mean_square", "first_val
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCalendar:
-    """The calendar of the current or the next period, as far as it is known.
-
-    Attributes:
-        release_calendar: the calendar.
-        is_default: whether the coordinator's calendar is unknown.
-    """
+    """The calendar of the current or the next period; the default one if none is known."""
 
     release_calendar: ReleaseCalendar
     is_default: bool

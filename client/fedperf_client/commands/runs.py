@@ -150,8 +150,8 @@ def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def filtered(**options: object) -> None:
-        chosen = {each.name: options.pop(each.name) for each in filters}
-        command(select=partial(selection_of, **chosen), **options)  # type: ignore[arg-type]
+        values = {each.name: options.pop(each.name) for each in filters}
+        command(select=partial(selection_of, **values), **options)  # type: ignore[arg-type]
 
     parameters = [
         option.replace(kind=option.KEYWORD_ONLY)
@@ -271,7 +271,7 @@ def delete(
         deleted = store.delete(ids) if is_confirmed else 0
     if deleted:
         home.predictor.unlink(missing_ok=True)
-    show({"chosen": len(set(ids)), "deleted": deleted}, json=json)
+    show({"values": len(set(ids)), "deleted": deleted}, json=json)
     if ids and not is_confirmed and not json:
         typer.echo("Nothing was deleted. Add --yes to delete these runs.")
 

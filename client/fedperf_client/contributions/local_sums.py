@@ -75,7 +75,6 @@ class ReportTask:
     """The sum of one slot's report without its noise, to be computed.
 
     Attributes:
-        store: the organization's database of executions.
         reference: model that residuals are taken against.
         since: executions that finished before do not count; None for all.
         until: executions that finished then or later do not count.
@@ -102,9 +101,7 @@ class LinearizedTask:
     """The sum of one slot's linearized update without its noise, to be computed.
 
     Attributes:
-        store: the organization's database of executions.
         arrays: of the model that is linearized, in the order of the architecture.
-        question: the coordinator's linear query.
         anchors: the public plans that the query is about, with their variants.
         regime_starts: when each drift regime after the first one began.
     """
@@ -234,8 +231,8 @@ def linearized_sum(
     Args:
         model: that is linearized.
         labelled: own executions.
-        question: the coordinator's linear query.
-        anchors: as many as the query is about.
+        question: about `anchors`.
+        anchors: public plans.
     """
     from fedperf_shared.model.linearization import combine_gradients
 

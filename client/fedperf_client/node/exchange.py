@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar
 
 import grpc
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.enrollment import Membership, private_pem
 from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import (
@@ -209,7 +208,7 @@ class ExchangeClient(Exchange, Closing):
         membership.require_certificates()
         credentials = grpc.ssl_channel_credentials(
             root_certificates=membership.ca_certificate,
-            private_key=_pem(key),
+            private_key=private_pem(key),
             certificate_chain=membership.certificate,
         )
         self._channel = grpc.secure_channel(
@@ -246,11 +245,3 @@ def confirmed(signed: SignedReceipt, membership: Membership) -> ConfirmedRelease
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, grpc.Call) and error.code() in _TRANSIENT
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -205,20 +205,10 @@ class Participant:
         anchors: Sequence[PlanOnCluster] = (),
         failures: FailureTracker | None = None,
     ) -> None:
-        """Run the ledger's schedule within the ledger's budget.
+        """Run the ledger's schedule within the ledger's budget; `key` signs its releases.
 
-        Args:
-            home: of the organization, with its executions, models, queries and receipts.
-            exchange: of its coordinator.
-            ledger: of the period.
-            noise: of each slot.
-            key: signs releases.
-            policy: with the modes of release.
-            reporting: computes the sums of reports.
-            training: computes model updates.
-            start: begins slow work in the background.
-            anchors: public plans that model rounds are about; by default those that ship.
-            failures: of the process.
+        `reporting` computes the sums of reports and `training` those of updates; `start` begins
+        slow work. Model rounds are about `anchors`, by default the public plans that ship.
         """
         self._failures = failures or FailureTracker()
         self._home = home
@@ -253,7 +243,7 @@ class Participant:
         with a growing backoff, and in any case at the first tick after a report opens or is due.
         """
         since, self._ticked_at = self._ticked_at, now
-        self.dispatch(now)
+        self._pending.dispatch(now)
         passed = any((since is None or since < at) and at <= now for at in self._report_times(now))
         self._call(_FETCHING, partial(self._fetch, now), at_once=passed)
         opened = [
@@ -325,7 +315,6 @@ class Participant:
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
     def _send(self, key: SlotKey, now: datetime) -> SignedRelease:
-        """Return a sampled release at its time."""
         return self._gate.dispatch(key, at=now, mode=self._policy.mode(key.kind))
 
     def _withhold(self, key: SlotKey, now: datetime) -> None:
@@ -420,7 +409,6 @@ class Participant:
             self._submit(key, stored)
 
     def _seconds_to_compute(self, key: SlotKey, *, send_at: datetime, now: datetime) -> float:
-        """Return the time from `now` until a sum must be there."""
         span = self._schedule.replies_at(key) - self._schedule.opens_at(key)
         return (send_at - (1 - _COMPUTED_BY) * span - now).total_seconds()
 

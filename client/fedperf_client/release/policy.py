@@ -231,11 +231,7 @@ _WEAKER: Mapping[str, str] = {
 class PendingChange:
     """A setting of the policy that differs from the one in effect.
 
-    Attributes:
-        name: of the setting.
-        before: the value in effect.
-        after: the value in the policy.
-        counts: from when the new value counts, for people.
+    `counts` says from when the value `after` of the policy counts, for people.
     """
 
     name: str

@@ -14,7 +14,7 @@ A forecast shows the schedule of a policy and of its alternatives; nothing is ch
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -157,8 +157,8 @@ class ScheduleForecast:
     """The expected figures of a period.
 
     Attributes:
-        first: slot of the first release; None where nothing leaves.
-        first_opens_at: what is stored by then counts.
+        first_opens_at: of the first release; what is stored by then counts. None where nothing
+            leaves.
         first_leaves_at: when the first release leaves.
         reports: number of report slots.
         updates: number of model updates, without extra ones.
@@ -166,7 +166,6 @@ class ScheduleForecast:
             over the rest of the period; without any reports it is e.
     """
 
-    first: SlotKey | None
     first_opens_at: datetime | None
     first_leaves_at: datetime | None
     reports: int
@@ -266,7 +265,6 @@ def forecast(
     times = Schedule(calendar, ())
     first = min((*reports, *updates), key=times.replies_at, default=None)
     return ScheduleForecast(
-        first=first,
         first_opens_at=None if first is None else times.opens_at(first),
         first_leaves_at=None if first is None else times.replies_at(first),
         reports=len(reports),
@@ -279,10 +277,19 @@ def forecast_alternatives(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime
 ) -> dict[str, ScheduleForecast]:
     """Forecast with another epsilon, another declaration, or more members, by the change."""
+    lifetime = policy.lifetime_epsilon and max(policy.lifetime_epsilon, 2 * policy.epsilon)
+    doubled = replace(policy, epsilon=2 * policy.epsilon, lifetime_epsilon=lifetime)
+    others = {f"epsilon = {doubled.epsilon:g}": doubled}
+    many, every = 2 * policy.nominal_workloads, policy.nominal_workloads
+    if many * policy.delta < 1:
+        others[f"nominal_workloads = {many:g}"] = replace(policy, nominal_workloads=many)
+    if policy.workloads_per_window is None:
+        others[f"workloads_per_window = {every:g}"] = replace(policy, workloads_per_window=every)
     more = f"{MORE_MEMBERS} more organizations like this one"
     return {
-        change: forecast(other, calendar, at=at) for change, other in _alternative_policies(policy)
-    } | {more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS)}
+        **{change: forecast(other, calendar, at=at) for change, other in others.items()},
+        more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS),
+    }
 
 
 def span_covered(schedule: Schedule, key: SlotKey, regime_starts: Sequence[datetime] = ()) -> Span:
@@ -561,18 +568,6 @@ def _update_parameters(
         lambda noise: [*fixed, *[to_event(parameters(noise))] * charged], policy.budget
     )
     return parameters(noise)
-
-
-def _alternative_policies(policy: Policy) -> Iterator[tuple[str, Policy]]:
-    lifetime = policy.lifetime_epsilon and max(policy.lifetime_epsilon, 2 * policy.epsilon)
-    doubled = replace(policy, epsilon=2 * policy.epsilon, lifetime_epsilon=lifetime)
-    yield f"epsilon = {doubled.epsilon:g}", doubled
-    many = 2 * policy.nominal_workloads
-    if many * policy.delta < 1:
-        yield f"nominal_workloads = {many:g}", replace(policy, nominal_workloads=many)
-    if policy.workloads_per_window is None:
-        every = policy.nominal_workloads
-        yield f"workloads_per_window = {every:g}", replace(policy, workloads_per_window=every)
 
 
 def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:
