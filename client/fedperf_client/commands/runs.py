@@ -271,7 +271,7 @@ def delete(
         deleted = store.delete(ids) if is_confirmed else 0
     if deleted:
         home.predictor.unlink(missing_ok=True)
-    show({"values": len(set(ids)), "deleted": deleted}, json=json)
+    show({"chosen": len(set(ids)), "deleted": deleted}, json=json)
     if ids and not is_confirmed and not json:
         typer.echo("Nothing was deleted. Add --yes to delete these runs.")
 
