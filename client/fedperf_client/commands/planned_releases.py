@@ -1,7 +1,7 @@
 """The planned releases of a period, before and after it has begun.
 
 Before an organization has joined, the default calendar replaces the coordinator's, and the output
-names it. A mode is the one in force (`release.effective_modes`). A withheld slot is never sent.
+names it. A mode is the one in force (`policy.effective_policy`). A withheld slot is never sent.
 """
 
 import sys

@@ -277,7 +277,7 @@ def _constraints(
     pins = constraints.parse_pins(options.pins, job.workflow)
     named = None if options.platforms is None else constraints.parse_platforms(options.platforms)
     elsewhere = job.program is None
-    platforms = {*job.today.platforms, *cache.predictor.pool.support.platforms}
+    platforms = {*job.today.platforms, *cache.predictor.pool.summary.support.platforms}
     named = named or constraints.platforms_without_rows(job.local_job, job.today, pins.values())
     caps, others = constraints.parse_memory(options.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)
@@ -318,7 +318,7 @@ def _search(
         job, sizes, constraints, estimates, surrogate, deadline_seconds=options.deadline_seconds
     )
     seconds = time.perf_counter() - begun
-    support = cache.predictor.pool.support
+    support = cache.predictor.pool.summary.support
     reasons = explain(advice, support, all_platforms=options.platforms is None)
     return _TimedAdvice(advice, reasons, 1000 * seconds)
 
