@@ -23,6 +23,8 @@ from fedperf_simulations.corpus.pretraining import (
     train_public_start,
 )
 from fedperf_simulations.corpus.training_set import Measurements
+from fedperf_simulations.model.fit import fit
+from fedperf_simulations.model.ggfn import GGFN
 from tests.unit.client.executions import make_execution
 
 ONE_CORE = replace(make_execution().cluster, cores=1)
