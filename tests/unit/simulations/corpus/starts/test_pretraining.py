@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fedperf_shared.model.fit import fit
-from fedperf_shared.model.ggfn import GGFN
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution
