@@ -211,9 +211,9 @@ def doctor(context: typer.Context, json: Json = False) -> None:
     Each finding is ok, a warning or a problem, with advice. The exit code is 3 if there is a
     problem. The only network traffic is a status request to the coordinator, if you have joined.
     """
-    from fedperf_client.commands.checks import Severity, examine, process_environment
+    from fedperf_client.commands.checks import Environment, Severity, examine
 
-    findings = examine(home_of(context, must_exist=False), process_environment(now))
+    findings = examine(home_of(context, must_exist=False), Environment(now))
     if json:
         show_rows([asdict(each) for each in findings], json=True, empty="")
     else:

@@ -24,7 +24,7 @@ from fedperf_client.contributions.local_sums import (
     workload_features,
     workload_residuals,
 )
-from fedperf_client.contributions.mechanisms import SumWorkloads, WorkloadResiduals, feature_vector
+from fedperf_client.contributions.mechanisms import SumWorkloads, WorkloadResiduals, sum_features
 from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
@@ -176,7 +176,7 @@ class HistoryCompute:
 
             def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
                 features = workload_features(model, new, directions)
-                return [feature_vector(each, question.clip) for each in features]
+                return [sum_features([each], question.clip) for each in features]
 
             return answer
 

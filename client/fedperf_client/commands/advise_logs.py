@@ -89,7 +89,7 @@ def advise_on_logs(
                     deadline_seconds=deadline_seconds,
                     memory_bytes=memory_bytes,
                     is_cost_first=price_list is not None,
-                    local_cluster=_local_cluster(),
+                    local_cluster=cluster_config(usable_cores()),
                     could_run=could_run,
                 )
                 for each in applications[:top]
@@ -156,10 +156,6 @@ def _cost(
         return cluster.cores * seconds
     node_type = application.queries[0].origin.node_type
     return prices.cost(cluster, seconds, node_type=node_type)
-
-
-def _local_cluster() -> ClusterConfig:
-    return cluster_config(usable_cores())
 
 
 def _show(advice: ExecutorAdvice, prices: PriceList | None) -> None:

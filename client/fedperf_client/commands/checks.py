@@ -28,11 +28,15 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import SCHEMA_VERSION, ExecutionStore
 from fedperf_client.prediction.ensemble.changes import load_drift_streams
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.release.effective_policy import effective_policy, format_modes, pending_changes
 from fedperf_client.release.history import Spending, read_spending
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.lifetime import LifetimeRecord, lifetime_path
-from fedperf_client.release.policy import load_policy
+from fedperf_client.release.policy import (
+    effective_policy,
+    format_modes,
+    load_policy,
+    pending_changes,
+)
 from fedperf_client.sources import installed_kinds
 from fedperf_shared.errors import (
     ConfigurationError,
@@ -73,14 +77,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of a check.
-
-    Attributes:
-        check: name of the check.
-        verdict: its severity.
-        what: the fact.
-        advice: what to do, empty if nothing is to be done.
-    """
+    """One finding of a check; `advice` is empty if nothing is to be done."""
 
     check: str
     verdict: Severity
@@ -88,9 +85,19 @@ class Finding:
     advice: str = ""
 
 
+def _request_status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
+    from tenacity import Retrying, stop_after_attempt
+
+    from fedperf_client.node.exchange import ExchangeClient
+
+    once = Retrying(stop=stop_after_attempt(1), reraise=True)
+    with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
+        return exchange.status()
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Everything outside of the data directory that checks read.
+    """Everything outside of the data directory that checks read; by default that of the process.
 
     Attributes:
         now: the current time, with time zone.
@@ -104,37 +111,15 @@ class Environment:
     """
 
     now: Callable[[], datetime]
-    disk: Callable[[Path], tuple[int, int]]
-    requirements: Callable[[], Sequence[str]]
-    python: Callable[[], str]
-    version: Callable[[str], str]
-    missing_packages: Callable[[], Mapping[str, Sequence[str]]]
-    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]"
-    kinds: Callable[[], Mapping[str, Exception | None]]
-
-
-def process_environment(now: Callable[[], datetime]) -> Environment:
-    """Return the environment of this process."""
-    return Environment(
-        now=now,
-        disk=lambda path: shutil.disk_usage(path)[::2],
-        requirements=lambda: metadata.requires(PACKAGE) or [],
-        python=lambda: metadata.metadata(PACKAGE)["Requires-Python"] or "",
-        version=metadata.version,
-        missing_packages=lambda: {extra: [*missing_packages(extra)] for extra in extras()},
-        status=_request_status,
-        kinds=installed_kinds,
-    )
-
-
-def _request_status(membership: "Membership", key: "ec.EllipticCurvePrivateKey") -> "Status":
-    from tenacity import Retrying, stop_after_attempt
-
-    from fedperf_client.node.exchange import ExchangeClient
-
-    once = Retrying(stop=stop_after_attempt(1), reraise=True)
-    with ExchangeClient(membership, key, retry=once, timeout_seconds=_TIMEOUT_SECONDS) as exchange:
-        return exchange.status()
+    disk: Callable[[Path], tuple[int, int]] = lambda path: shutil.disk_usage(path)[::2]
+    requirements: Callable[[], Sequence[str]] = lambda: metadata.requires(PACKAGE) or []
+    python: Callable[[], str] = lambda: metadata.metadata(PACKAGE)["Requires-Python"] or ""
+    version: Callable[[str], str] = metadata.version
+    missing_packages: Callable[[], Mapping[str, Sequence[str]]] = lambda: {
+        extra: [*missing_packages(extra)] for extra in extras()
+    }
+    status: "Callable[[Membership, ec.EllipticCurvePrivateKey], Status]" = _request_status
+    kinds: Callable[[], Mapping[str, Exception | None]] = installed_kinds
 
 
 _Statement = tuple[Severity, str, str]

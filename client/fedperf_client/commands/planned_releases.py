@@ -1,7 +1,7 @@
 """The planned releases of a period, before and after it has begun.
 
 Before an organization has joined, the default calendar replaces the coordinator's, and the output
-names it. A mode is the one in force (`release.effective_modes`). A withheld slot is never sent.
+names it. A mode is the one in force (`policy.effective_policy`). A withheld slot is never sent.
 """
 
 import sys
@@ -15,8 +15,14 @@ import typer
 from fedperf_client.formatting.facts import Fact, named_facts, show_table, values_of
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.release.decisions import Decision, Decisions, Outcome
-from fedperf_client.release.effective_policy import PendingChange, effective_policy, pending_changes
-from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.policy import (
+    PendingChange,
+    Policy,
+    ReleaseMode,
+    effective_policy,
+    load_policy,
+    pending_changes,
+)
 from fedperf_client.release.schedule import KIND_NAMES, UnknownSlotError, parse_slot_name, slot_name
 from fedperf_shared.releases.kinds import KINDS, kind_of
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from fedperf_client.release.accountant import PrivacyBudget
     from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_client.release.preview import Preview
-    from fedperf_client.release.schedule import PlannedSchedule, ScheduleForecast
+    from fedperf_client.release.schedule import PlannedSchedule
 
 UNDECIDED = "undecided"
 """Decision of a slot that is sent only if it is approved."""
@@ -42,13 +48,8 @@ SPARE = ("kind", "mode")
 class PlannedSlots:
     """The slots of the current or the next period.
 
-    Attributes:
-        schedule: all slots.
-        budget: the budget of the period.
-        policy: the policy with the modes in force.
-        changes: changes of the policy that are not in force.
-        charged: slots that were charged.
-        decisions: the last decision on each slot that has one.
+    `policy` has the modes in force; `changes` of it are not. `decisions` has the last one on each
+    slot.
     """
 
     schedule: Schedule
@@ -217,18 +218,18 @@ def preview_facts(preview: "Preview", planned: PlannedSlots) -> list[Fact]:
             "kind": kind_of(preview.slot.parameters).name,
             "mode": str(planned.mode(preview.slot)),
             "mode_changes": planned.mode_changes,
-            "opens_at": preview.opens_at,
+            "opens_at": planned.schedule.opens_at(preview.slot.key),
             "send_at": planned.send_at(preview.slot),
             "schema": list(preview.schema),
             "bytes": preview.payload_bytes,
-            "noise_stddev": preview.noise_stddev,
+            "noise_stddev": preview.slot.parameters.noise_multiplier,
             **asdict(preview.slot.parameters),
             "unit": "workload",
             "epsilon": preview.epsilon,
             "epsilon_replace_one": preview.replace_one_epsilon,
-            "epsilon_added": preview.marginal_epsilon,
-            "remaining_before": preview.budget_epsilon - preview.spent,
-            "remaining_after": preview.budget_epsilon - preview.spent_after,
+            "epsilon_added": preview.spent_after - preview.spent,
+            "remaining_before": planned.budget.epsilon - preview.spent,
+            "remaining_after": planned.budget.epsilon - preview.spent_after,
             "sample_of": "synthetic jobs (not your data)",
             **{f"sample_{name}": sample[name] for name in _SAMPLE_FACTS},
         }
@@ -240,12 +241,7 @@ _SAMPLE_FACTS = ("values", "smallest", "largest", "root_mean_square", "first_val
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCalendar:
-    """The calendar of the current or the next period, as far as it is known.
-
-    Attributes:
-        release_calendar: the calendar.
-        is_default: whether the coordinator's calendar is unknown.
-    """
+    """The calendar of the current or the next period; the default one if none is known."""
 
     release_calendar: ReleaseCalendar
     is_default: bool
@@ -350,16 +346,15 @@ def _forecast_rows(policy: Policy, calendar: ExpectedCalendar, *, at: datetime) 
     dates = calendar.release_calendar
     forecasts = {"none": forecast(policy, dates, at=at)}
     forecasts |= forecast_alternatives(policy, dates, at=at)
-    return [_forecast_facts(change, each) for change, each in forecasts.items()]
-
-
-def _forecast_facts(change: str, forecast: "ScheduleForecast") -> list[Fact]:
-    first, error = forecast.first_leaves_at, forecast.expected_error
     return [
-        Fact("change", change, "change"),
-        Fact("first_release", first, "first release", "never" if first is None else day(first)),
-        Fact("counts_until", forecast.first_opens_at),
-        Fact("reports", forecast.reports, "reports"),
-        Fact("updates", forecast.updates, "updates"),
-        Fact("expected_error", error, "expected error", f"{error:.2f}"),
+        [
+            Fact("change", change, "change"),
+            Fact("first_release", first, "first release", "never" if first is None else day(first)),
+            Fact("counts_until", each.first_opens_at),
+            Fact("reports", each.reports, "reports"),
+            Fact("updates", each.updates, "updates"),
+            Fact("expected_error", error, "expected error", f"{error:.2f}"),
+        ]
+        for change, each in forecasts.items()
+        for first, error in [(each.first_leaves_at, each.expected_error)]
     ]

@@ -5,7 +5,9 @@
 """
 
 import sys
+from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,8 +21,7 @@ from fedperf_shared.runtime.command_line import ProgramCommands
 if TYPE_CHECKING:
     from fedperf_client.commands.planned_releases import PlannedSlots
     from fedperf_client.home.config import Home
-    from fedperf_client.release.decisions import Outcome
-    from fedperf_client.release.history import PastRelease, ReadReceipt
+    from fedperf_client.release.history import PastRelease
     from fedperf_client.release.ledger import PrivacyLedger
     from fedperf_shared.releases.release import SlotKey
 
@@ -86,9 +87,7 @@ def release_approve(context: typer.Context, slot: Slot, json: Json = False) -> N
 
     Approval is needed if the policy sets the kind to "ask". Exit code 3: no such slot. 5: too late.
     """
-    from fedperf_client.release.decisions import Outcome
-
-    _decide(context, slot, Outcome.APPROVED, json=json)
+    _decide(context, slot, "approved", json=json)
 
 
 @app.command("withhold")
@@ -98,9 +97,7 @@ def release_withhold(context: typer.Context, slot: Slot, json: Json = False) -> 
     Before the slot opens, nothing is charged. Afterwards the charge stays. Exit code 3: no such
     slot. 5: too late.
     """
-    from fedperf_client.release.decisions import Outcome
-
-    _decide(context, slot, Outcome.WITHHELD, json=json)
+    _decide(context, slot, "withheld", json=json)
 
 
 @app.command("show")
@@ -197,16 +194,16 @@ def _show_slots(planned: "PlannedSlots", *, json: bool) -> None:
             print(note)
 
 
-def _decide(context: typer.Context, slot: str, outcome: "Outcome", *, json: bool) -> None:
+def _decide(context: typer.Context, slot: str, decision: str, *, json: bool) -> None:
     from fedperf_client.release.decisions import Decisions, Outcome
-    from fedperf_client.release.effective_policy import effective_policy
-    from fedperf_client.release.policy import ReleaseMode, load_policy
+    from fedperf_client.release.policy import ReleaseMode, effective_policy, load_policy
     from fedperf_shared.errors import ConfigurationError
 
     home = home_of(context)
     ledger, key = _find_slot(home, slot)
     policy = load_policy(home.policy)
     kind, mode = key.kind.name.lower(), effective_policy(home, policy).mode(key.kind)
+    outcome = Outcome(decision)
     approves = outcome is Outcome.APPROVED
     if approves and policy.mode(key.kind) is ReleaseMode.NEVER:
         raise ConfigurationError(
@@ -221,7 +218,7 @@ def _decide(context: typer.Context, slot: str, outcome: "Outcome", *, json: bool
         )
     facts = {
         "slot": slot,
-        "decision": str(outcome),
+        "decision": decision,
         "charged": key in {entry.key for entry in ledger.entries()},
         "opens_at": ledger.schedule.opens_at(key),
         "send_at": ledger.schedule.replies_at(key) if approves else None,
@@ -249,21 +246,15 @@ def _find_slot(home: "Home", text: str) -> tuple["PrivacyLedger", "SlotKey"]:
 
 
 def _past_releases(home: "Home") -> tuple["PastRelease", ...]:
-    from fedperf_client.release.history import past_releases
-
-    return past_releases(_ledgers(home), home.receipts, read=_receipt_reader(home))
-
-
-def _receipt_reader(home: "Home") -> "ReadReceipt | None":
     from fedperf_client.node.enrollment import Membership
     from fedperf_client.node.exchange import read_receipt
+    from fedperf_client.release.history import past_releases
     from fedperf_shared.errors import ConfigurationError
 
-    try:
-        membership = Membership.load(home.identity)
-    except ConfigurationError:
-        return None
-    return lambda signed: read_receipt(signed, membership)
+    ledgers, read = _ledgers(home), None
+    with suppress(ConfigurationError):
+        read = partial(read_receipt, membership=Membership.load(home.identity))
+    return past_releases(ledgers, home.receipts, read=read)
 
 
 def _is_own(home: "Home", payload: bytes, signature: bytes) -> bool:

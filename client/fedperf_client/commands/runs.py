@@ -5,9 +5,12 @@ workloads, applications and sources come from logs of others, so they are escape
 printed, and cut if long.
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from enum import IntEnum
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -42,41 +45,6 @@ if TYPE_CHECKING:
 StatusName = Literal["ok", "failed", "timeout", "out_of_memory"]
 PlatformName = Literal["duckdb", "polars", "pandas", "sklearn", "spark", "flink", "other"]
 
-Workload = Annotated[
-    str | None,
-    typer.Option(
-        help="Filter by workload name. If none has exactly this name, by a part of the name.",
-    ),
-]
-Search = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TEXT",
-        help="Filter by text in id, workload, application, its id, record, description, file, "
-        "failure or source.",
-    ),
-]
-Status = Annotated[StatusName | None, typer.Option(help="Filter by final status.")]
-OnPlatform = Annotated[
-    PlatformName | None, typer.Option("--platform", help="Filter by the engine of any operator.")
-]
-Since = Annotated[
-    datetime | None,
-    typer.Option(
-        click_type=TimestampParameter(),
-        metavar="TIME",
-        help="Only runs that finished at this time (UTC) or later, such as 2026-03-01T06:00.",
-    ),
-]
-Until = Annotated[
-    datetime | None,
-    typer.Option(
-        click_type=TimestampParameter(),
-        metavar="TIME",
-        help="Only runs that finished before this time (UTC).",
-    ),
-]
-
 COLUMNS = {
     "id": "id",
     "workload": "workload",
@@ -106,17 +74,48 @@ _WIDEST = 10_000
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
+Select = Callable[[], "Selection"]
+"""Returns the runs that the filter options of a command select."""
+
 app = typer.Typer(cls=ProgramCommands, add_completion=False)
 
 
 def selection_of(
-    workload: str | None,
-    search: str | None,
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="Filter by workload name. If none has exactly this name, by a part of the name."
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Filter by text in id, workload, application, its id, record, description, file, "
+            "failure or source.",
+        ),
+    ] = None,
     *,
-    status: StatusName | None,
-    platform: PlatformName | None,
-    since: datetime | None,
-    until: datetime | None,
+    status: Annotated[StatusName | None, typer.Option(help="Filter by final status.")] = None,
+    platform: Annotated[
+        PlatformName | None, typer.Option(help="Filter by the engine of any operator.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            click_type=TimestampParameter(),
+            metavar="TIME",
+            help="Only runs that finished at this time (UTC) or later, such as 2026-03-01T06:00.",
+        ),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(
+            click_type=TimestampParameter(),
+            metavar="TIME",
+            help="Only runs that finished before this time (UTC).",
+        ),
+    ] = None,
 ) -> "Selection":
     """Return the selection of the filter options.
 
@@ -142,15 +141,33 @@ def selection_of(
     )
 
 
+def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `select` of a command by the options of `selection_of`.
+
+    The command receives a function that returns the selection of their values.
+    """
+    filters = inspect.signature(selection_of).parameters.values()
+
+    @wraps(command)
+    def filtered(**options: object) -> None:
+        values = {each.name: options.pop(each.name) for each in filters}
+        command(select=partial(selection_of, **values), **options)  # type: ignore[arg-type]
+
+    parameters = [
+        option.replace(kind=option.KEYWORD_ONLY)
+        for each in inspect.signature(command).parameters.values()
+        for option in (filters if each.name == "select" else [each])
+    ]
+    filtered.__annotations__ = {each.name: each.annotation for each in parameters}
+    filtered.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return filtered
+
+
 @app.callback(invoke_without_command=True)
+@_with_filters
 def runs(
     context: typer.Context,
-    workload: Workload = None,
-    search: Search = None,
-    status: Status = None,
-    platform: OnPlatform = None,
-    since: Since = None,
-    until: Until = None,
+    select: Select,
     last: Annotated[int, typer.Option(min=1, help="Number of runs to list.")] = 20,
     json: Json = False,
 ) -> None:
@@ -159,17 +176,16 @@ def runs(
 
     if context.invoked_subcommand is not None:
         return
-    selection = selection_of(
-        workload, search, status=status, platform=platform, since=since, until=until
-    )
+    selection = select()
     with ExecutionStore.open_to_read(home_of(context).store) as store:
         executions, count = store.newest(last, selection), store.count(selection)
         if json:
             show_table([facts_of(each) for each in executions], json=True)
             return
         rows = [_list_row(each, store.short_id(each.execution_id)) for each in executions]
+    workload, text = selection.workload, selection.text
     in_workload = "" if workload is None else f" of a workload named {visible(repr(workload))}"
-    with_text = "" if search is None else f" with {visible(repr(search))}"
+    with_text = "" if text is None else f" with {visible(repr(text))}"
     show_rows(
         [texts_of(row) for row in without_empty(rows)],
         json=False,
@@ -226,18 +242,14 @@ def show_one(
 
 
 @app.command("delete")
+@_with_filters
 def delete(
     context: typer.Context,
+    select: Select,
     executions: Annotated[
         list[str] | None,
         typer.Argument(help="Ids of runs, or their beginnings.", metavar="[ID]..."),
     ] = None,
-    workload: Workload = None,
-    search: Search = None,
-    status: Status = None,
-    platform: OnPlatform = None,
-    since: Since = None,
-    until: Until = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Delete the filtered runs instead of counting them.")
     ] = False,
@@ -249,9 +261,7 @@ def delete(
     """
     from fedperf_client.home.store import EVERYTHING, ExecutionStore
 
-    selection = selection_of(
-        workload, search, status=status, platform=platform, since=since, until=until
-    )
+    selection = select()
     if bool(executions) == (selection != EVERYTHING):
         raise InvalidInputError("select the runs either by ids or by filters such as --workload")
     home = home_of(context)
@@ -267,18 +277,14 @@ def delete(
 
 
 @app.command("export")
+@_with_filters
 def export(
     context: typer.Context,
     file: Annotated[
         Path,
         typer.Argument(help="A .parquet history, which ingest reads, or a .csv table."),
     ],
-    workload: Workload = None,
-    search: Search = None,
-    status: Status = None,
-    platform: OnPlatform = None,
-    since: Since = None,
-    until: Until = None,
+    select: Select,
     json: Json = False,
 ) -> None:
     """Write runs to a file, names included. An existing file is replaced.
@@ -287,9 +293,7 @@ def export(
     """
     from fedperf_client.home.store import ExecutionStore
 
-    selection = selection_of(
-        workload, search, status=status, platform=platform, since=since, until=until
-    )
+    selection = select()
     if file.suffix not in (".parquet", ".csv"):
         raise InvalidInputError(f"{file}: unsupported file name. It must end in .parquet or .csv")
     with ExecutionStore.open_to_read(home_of(context).store) as store:

@@ -28,8 +28,7 @@ def status(context: typer.Context, json: Json = False) -> None:
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.prediction.fetched_models import FetchedModels
-    from fedperf_client.release.effective_policy import format_modes, planned_modes
-    from fedperf_client.release.policy import load_policy
+    from fedperf_client.release.policy import format_modes, load_policy, planned_modes
     from fedperf_shared.identity import fingerprint
     from fedperf_shared.runtime.process import is_locked
 

@@ -13,7 +13,7 @@ Heavy libraries are imported when a task runs. torch is imported for linearized 
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,6 @@ from fedperf_client.contributions.mechanisms import (
     WorkloadResiduals,
     noise_alone,
     sum_features,
-    with_sum,
 )
 from fedperf_client.workers.worker_process import ComputationFailedError, TaskRunner
 from fedperf_shared.execution import Execution, PlanOnCluster
@@ -76,7 +75,6 @@ class ReportTask:
     """The sum of one slot's report without its noise, to be computed.
 
     Attributes:
-        store: the organization's database of executions.
         reference: model that residuals are taken against.
         since: executions that finished before do not count; None for all.
         until: executions that finished then or later do not count.
@@ -103,9 +101,7 @@ class LinearizedTask:
     """The sum of one slot's linearized update without its noise, to be computed.
 
     Attributes:
-        store: the organization's database of executions.
         arrays: of the model that is linearized, in the order of the architecture.
-        question: the coordinator's linear query.
         anchors: the public plans that the query is about, with their variants.
         regime_starts: when each drift regime after the first one began.
     """
@@ -151,7 +147,7 @@ def make_release(
     """
     release = noise_alone(noise, slot, version=version)
     try:
-        return with_sum(release, compute(task, seconds=seconds))
+        return replace(release, values=release.values + compute(task, seconds=seconds))
     except ComputationFailedError as error:
         name = "a report" if kind_of(slot.parameters).is_report else "a model update"
         log.warning(f"{name} leaves as noise alone", reason=str(error))
@@ -235,8 +231,8 @@ def linearized_sum(
     Args:
         model: that is linearized.
         labelled: own executions.
-        question: the coordinator's linear query.
-        anchors: as many as the query is about.
+        question: about `anchors`.
+        anchors: public plans.
     """
     from fedperf_shared.model.linearization import combine_gradients
 

@@ -1,7 +1,7 @@
 """Mechanisms: one bounded integer vector per workload, their sum, and one noise on the whole.
 
 A release is noise alone first (`noise_alone`). Its sum, which another process computes, is added
-afterwards (`with_sum`), so that a sum that fails or comes too late costs the sum only.
+afterwards, so that a sum that fails or comes too late costs the sum only.
 
 Sensitivity. Each kind of release defines the vector of a workload, with L2 norm at most 1:
 
@@ -52,9 +52,9 @@ the noise is the same as without.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ from fedperf_shared.releases.release import (
     DirectedReport,
     LinearizedUpdate,
     NoisySum,
-    Parameters,
     ResidualReport,
     Slot,
     SlotKey,
@@ -80,6 +79,7 @@ from fedperf_shared.releases.release import (
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+W = TypeVar("W")
 
 GRID_EXPONENT = -20
 """One integer is 2**-20; sums of 10^9 workloads and their noise stay far inside int64."""
@@ -160,54 +160,40 @@ def sum_residuals(workloads: Iterable[WorkloadResiduals], clip: float) -> Intege
         workloads: each workload once; two entries of one workload would break its promise.
         clip: bound on the log residual.
     """
-    return _sum((residual_vector(each, clip) for each in workloads), REPORT_VALUES)
+
+    def vector(workload: WorkloadResiduals) -> Floats:
+        return contribution(*_checked(workload.cells, workload.residuals, CELLS), clip)
+
+    return _sum(workloads, vector, REPORT_VALUES)
 
 
 def sum_cell_query(workloads: Iterable[WorkloadResiduals], question: CellQuery) -> Integers:
     """Return the integer sum of a directed report, int64 [values]; arguments as `sum_residuals`."""
     design = question.design
 
-    def vector(workload: WorkloadResiduals) -> Integers:
-        return _bounded(lambda: _cell_contribution(workload, question), design.values)
+    def vector(workload: WorkloadResiduals) -> Floats:
+        cells, residuals = _checked(workload.cells, workload.residuals, CELLS)
+        return _mean_vector(PointResiduals(cells, residuals - question.center[cells]), design)
 
-    return _sum(map(vector, workloads), design.values)
+    return _sum(workloads, vector, design.values)
 
 
 def sum_points(workloads: Iterable[PointResiduals], design: Design) -> Integers:
     """Return the integer sum over any design, int64 [values]; arguments as `sum_residuals`."""
-    return _sum((point_vector(each, design) for each in workloads), design.values)
+    return _sum(workloads, partial(_mean_vector, design=design), design.values)
 
 
 def sum_features(workloads: Iterable[WorkloadFeatures], clip: float) -> Integers:
     """Return the integer sum of a linearized update, int64 [DIRECTIONS]; as `sum_residuals`."""
-    return _sum((feature_vector(each, clip) for each in workloads), DIRECTIONS)
 
+    def vector(workload: WorkloadFeatures) -> Floats:
+        count = len(workload.residuals)
+        if workload.features.shape != (count, DIRECTIONS):
+            raise ValueError(f"a workload has {DIRECTIONS} features for each execution")
+        points = PointResiduals(np.arange(count), workload.residuals, workload.shares)
+        return _mean_vector(points, unit_feature_design(workload.features, clip))
 
-def residual_vector(workload: WorkloadResiduals, clip: float) -> Integers:
-    """Return a workload's vector in a residual report, in grid steps; 0 if it fails."""
-    return _bounded(lambda: _residual_contribution(workload, clip), REPORT_VALUES)
-
-
-def point_vector(workload: PointResiduals, design: Design) -> Integers:
-    """Return a workload's vector over a design, in grid steps; 0 if it fails."""
-    return _bounded(lambda: _point_contribution(workload, design), design.values)
-
-
-def feature_vector(workload: WorkloadFeatures, clip: float) -> Integers:
-    """Return a workload's vector in a linearized update, in grid steps; 0 if it fails."""
-    return _bounded(lambda: _feature_contribution(workload, clip), DIRECTIONS)
-
-
-def on_grid(vector: Floats, size: int) -> Integers:
-    """Return a vector [size] in grid steps, of norm at most 2**-GRID_EXPONENT; 0 if it is longer.
-
-    Truncation toward zero shortens it, and the bound is checked in integers.
-    """
-    nothing = np.zeros(size, dtype=np.int64)
-    if vector.shape != (size,) or not np.all(np.abs(vector) <= 1.0):  # refuses NaN
-        return nothing
-    steps = np.trunc(vector * _STEPS_PER_UNIT).astype(np.int64)
-    return steps if int(steps @ steps) <= _MAX_SQUARED_NORM else nothing
+    return _sum(workloads, vector, DIRECTIONS)
 
 
 CONSTRUCTORS: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Integers], NoisySum]] = {
@@ -228,7 +214,7 @@ def noisy(total: Integers, noise: NoiseSource, slot: Slot, *, version: int) -> N
     """Return the release of `slot` from its sum, a function of arguments and `noise`.
 
     Args:
-        total: private sum of vectors that are `on_grid`, as long as the slot's kind says.
+        total: private sum of bounded vectors in grid steps, as long as the slot's kind says.
         noise: samples the one discrete Gaussian; none on counts that are public.
         slot: of a noisy sum, from the schedule.
         version: public, of the model that it is about, or of the query over the cells.
@@ -236,7 +222,7 @@ def noisy(total: Integers, noise: NoiseSource, slot: Slot, *, version: int) -> N
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
     """
-    parameters: Parameters = slot.parameters
+    parameters = slot.parameters
     samples = noise.discrete_gaussian(len(total), noise_steps(parameters.noise_multiplier))
     samples[: parameters.exact_counts] = 0
     return CONSTRUCTORS[kinds.kind_of(parameters)](slot.key, version, total + samples)
@@ -248,11 +234,6 @@ def noise_alone(noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:
     return noisy(np.zeros(size, dtype=np.int64), noise, slot, version=version)
 
 
-def with_sum(release: NoisySum, total: Integers) -> NoisySum:
-    """Return the release of `noise_alone` with its noiseless sum."""
-    return replace(release, values=release.values + total)
-
-
 def report_sum(slot: Slot, question: CellQuery | None) -> SumWorkloads:
     """Return the sum of a report slot: of a linear query, or of residuals on the public basis."""
     if question is not None:
@@ -262,7 +243,7 @@ def report_sum(slot: Slot, question: CellQuery | None) -> SumWorkloads:
 
 
 def noise_steps(noise_multiplier: float) -> float:
-    """Return the scale of the discrete Gaussian in grid steps, for sums of vectors `on_grid`.
+    """Return the scale of the discrete Gaussian in grid steps.
 
     Raises:
         ConfigurationError: the noise is too small or too large for the grid.
@@ -276,20 +257,23 @@ def noise_steps(noise_multiplier: float) -> float:
     return scale
 
 
-def _sum(vectors: Iterable[Integers], size: int) -> Integers:
+def _sum(workloads: Iterable[W], vector_of: Callable[[W], Floats], size: int) -> Integers:
+    """Return the sum of the workloads' vectors [size] in grid steps, each of norm at most 1 / step.
+
+    Truncation toward zero shortens a vector, and the bound is checked in integers. A vector that
+    is longer, or cannot be computed, counts zero.
+    """
     total = np.zeros(size, dtype=np.int64)
-    for vector in vectors:
-        total += vector
+    for workload in workloads:
+        try:
+            vector = vector_of(workload)
+        except (ArithmeticError, LookupError, TypeError, ValueError, FedperfError):
+            continue
+        if vector.shape == (size,) and np.all(np.abs(vector) <= 1.0):  # refuses NaN
+            steps = np.trunc(vector * _STEPS_PER_UNIT).astype(np.int64)
+            if int(steps @ steps) <= _MAX_SQUARED_NORM:
+                total += steps
     return total
-
-
-def _bounded(contribute: Callable[[], Floats], size: int) -> Integers:
-    """Put a contribution on the grid; one that cannot be computed counts zero."""
-    try:
-        vector = contribute()
-    except (ArithmeticError, LookupError, TypeError, ValueError, FedperfError):
-        return np.zeros(size, dtype=np.int64)
-    return on_grid(vector, size)
 
 
 def _checked(places: Integers, residuals: Floats, size: int) -> tuple[Integers, Floats]:
@@ -303,41 +287,18 @@ def _checked(places: Integers, residuals: Floats, size: int) -> tuple[Integers, 
     return places, residuals
 
 
-def _residual_contribution(workload: WorkloadResiduals, clip: float) -> Floats:
-    return contribution(*_checked(workload.cells, workload.residuals, CELLS), clip)
-
-
-def _cell_contribution(workload: WorkloadResiduals, question: CellQuery) -> Floats:
-    cells, residuals = _checked(workload.cells, workload.residuals, CELLS)
-    centered = PointResiduals(cells, residuals - question.center[cells])
-    return _point_contribution(centered, question.design)
-
-
-def _feature_contribution(workload: WorkloadFeatures, clip: float) -> Floats:
-    count = len(workload.residuals)
-    if workload.features.shape != (count, DIRECTIONS):
-        raise ValueError(f"a workload has {DIRECTIONS} features for each execution")
-    points = PointResiduals(np.arange(count), workload.residuals, workload.shares)
-    return _point_contribution(points, unit_feature_design(workload.features, clip))
-
-
-def _point_contribution(workload: PointResiduals, design: Design) -> Floats:
+def _mean_vector(workload: PointResiduals, design: Design) -> Floats:
+    """Return the weighted mean of the executions' vectors; no longer than the longest of them."""
     points, residuals = _checked(workload.points, workload.residuals, design.points)
     limits = design.clips[points]
     finite = np.nan_to_num(residuals, nan=0.0, posinf=0.0, neginf=0.0)
     clipped = np.clip(finite, -limits, limits)
     vectors = np.concatenate([design.offsets[:, points], design.directions[:, points] * clipped])
-    return np.asarray(vectors @ _checked_shares(workload), dtype=np.float64)
-
-
-def _checked_shares(workload: PointResiduals) -> Floats:
-    """Return the weight of each execution; a mean of vectors is no longer than the longest one."""
-    count = len(workload.residuals)
-    if workload.shares is None:
-        return np.full(count, 1 / count)
-    shares = np.asarray(workload.shares, dtype=np.float64)
-    most = 1 + _SHARE_ROUNDING
-    are_shares = shares.shape == (count,) and shares.min() >= 0 and shares.max() <= most
-    if not (are_shares and shares.sum() <= most):
-        raise ValueError("shares of executions are not negative and sum to 1")
-    return shares
+    count, most = len(residuals), 1 + _SHARE_ROUNDING
+    shares = np.full(count, 1 / count)
+    if workload.shares is not None:
+        shares = np.asarray(workload.shares, dtype=np.float64)
+        are_shares = shares.shape == (count,) and shares.min() >= 0 and shares.max() <= most
+        if not (are_shares and shares.sum() <= most):
+            raise ValueError("shares of executions are not negative and sum to 1")
+    return np.asarray(vectors @ shares, dtype=np.float64)

@@ -154,8 +154,6 @@ class WrittenWorkflow:
     """The contents of a workflow file.
 
     Attributes:
-        plan: the workflow with a platform for every operator.
-        cluster: resources in the file.
         execution_id: id of the run in the file, None if a person wrote it.
         job: facts of that run, None if the plan has all rows of its sources.
     """

@@ -24,10 +24,9 @@ from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING, DriftWatch, S
 from fedperf_client.node.participant import Participant, begin_next_period, begin_period
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.decisions import Decisions, Outcome
-from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
 from fedperf_client.release.noise import SystemNoise, system_noise
-from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.policy import Policy, ReleaseMode, load_policy, store_modes
 from fedperf_client.release.preview import Preview, example_release, preview
 from fedperf_client.release.schedule import slot_name
 from fedperf_client.workers.worker_process import WorkerProcess, in_thread

@@ -234,6 +234,15 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return the private key as PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
 def join(
     url: str, key: ec.EllipticCurvePrivateKey, *, joined: Membership | None = None
 ) -> Membership:
@@ -323,11 +332,7 @@ def _request(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    pem = private_pem(key)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(pem)

@@ -6,16 +6,15 @@ counts only if the key that was pinned at joining signed it for this organizatio
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ParamSpec, TypeVar
 
 import grpc
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fedperf_client.node.enrollment import Membership
+from fedperf_client.node.enrollment import Membership, private_pem
+from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import (
     Correction,
@@ -84,23 +83,6 @@ class ClockSkewError(ConnectionRefusedByPeerError):
         self.skew = skew
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedReceipt(Receipt):
-    """A receipt with the coordinator's signature; `signed` is the serialized SignedReceipt."""
-
-    signed: bytes
-
-
-def default_retry() -> Retrying:
-    """Return four attempts within about ten seconds."""
-    return Retrying(
-        stop=stop_after_attempt(4),
-        wait=wait_random_exponential(multiplier=0.2, max=5),
-        retry=retry_if_exception(_is_transient),
-        reraise=True,
-    )
-
-
 class Exchange:
     """The requests of an organization to its coordinator, over calls that may fail."""
 
@@ -109,7 +91,12 @@ class Exchange:
     ) -> None:
         self._calls = calls
         self._membership = membership
-        self._retry = retry or default_retry()
+        self._retry = retry or Retrying(  # within about ten seconds
+            stop=stop_after_attempt(4),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            retry=retry_if_exception(_is_transient),
+            reraise=True,
+        )
 
     def status(self) -> Status:
         """Return the coordinator's status."""
@@ -138,7 +125,7 @@ class Exchange:
         """
         self._call(self._calls.declare_schedule, schedule)
 
-    def submit(self, signed: SignedRelease) -> VerifiedReceipt:
+    def submit(self, signed: SignedRelease) -> ConfirmedRelease:
         """Submit a release; the same bytes return the same receipt again.
 
         Other bytes for a slot return the receipt of the first ones (`PrivacyLedger.confirm`).
@@ -147,16 +134,16 @@ class Exchange:
             RefusedByCoordinatorError: the release was not accepted.
             InvalidInputError: not a receipt of the coordinator for this organization.
         """
-        return verified(self._call(self._calls.submit, signed), self._membership)
+        return confirmed(self._call(self._calls.submit, signed), self._membership)
 
-    def receipts(self) -> tuple[VerifiedReceipt, ...]:
+    def receipts(self) -> tuple[ConfirmedRelease, ...]:
         """Return the coordinator's confirmations to this organization in the period, newest first.
 
         Raises:
             InvalidInputError: one is not a receipt of the coordinator for this organization.
         """
         receipts = self._call(self._calls.receipts)
-        return tuple(verified(each, self._membership) for each in receipts)
+        return tuple(confirmed(each, self._membership) for each in receipts)
 
     def model(self, version: int = 0) -> SharedModel:
         """Return a version of the model, the newest promoted one for 0."""
@@ -221,7 +208,7 @@ class ExchangeClient(Exchange, Closing):
         membership.require_certificates()
         credentials = grpc.ssl_channel_credentials(
             root_certificates=membership.ca_certificate,
-            private_key=_pem(key),
+            private_key=private_pem(key),
             certificate_chain=membership.certificate,
         )
         self._channel = grpc.secure_channel(
@@ -235,38 +222,26 @@ class ExchangeClient(Exchange, Closing):
         self._channel.close()
 
 
-def read_receipt(signed: bytes, membership: Membership) -> VerifiedReceipt:
-    """Return the receipt in a serialized SignedReceipt; errors as `verified`."""
-    return verified(decode_signed_receipt(signed), membership)
-
-
-def verified(signed: SignedReceipt, membership: Membership) -> VerifiedReceipt:
-    """Return the receipt if the membership's coordinator signed it for this organization.
+def read_receipt(signed: bytes, membership: Membership) -> Receipt:
+    """Return the receipt in a serialized SignedReceipt.
 
     Raises:
-        InvalidInputError: it did not, or it is for another organization.
+        InvalidInputError: the membership's coordinator did not sign it for this organization.
     """
-    verify(membership.coordinator_key, signed.payload, signed.signature)
-    receipt = decode_receipt(signed.payload)
+    content = decode_signed_receipt(signed)
+    verify(membership.coordinator_key, content.payload, content.signature)
+    receipt = decode_receipt(content.payload)
     if receipt.organization_id != membership.organization_id:
         raise InvalidInputError("the coordinator's receipt is for another organization")
-    return VerifiedReceipt(
-        receipt.organization_id,
-        receipt.release_id,
-        receipt.payload_sha256,
-        receipt.sequence,
-        receipt.received_at,
-        encode_signed_receipt(signed),
-    )
+    return receipt
+
+
+def confirmed(signed: SignedReceipt, membership: Membership) -> ConfirmedRelease:
+    """Return the release that a receipt confirms; errors as `read_receipt` and of the class."""
+    content = encode_signed_receipt(signed)
+    receipt = read_receipt(content, membership)
+    return ConfirmedRelease(receipt.release_id, receipt.payload_sha256, receipt.sequence, content)
 
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, grpc.Call) and error.code() in _TRANSIENT
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )

@@ -36,7 +36,6 @@ from fedperf_client.node.updates import (
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import CellCorrection
 from fedperf_client.release.decisions import WithholdReason
-from fedperf_client.release.effective_policy import pending_changes, store_settings
 from fedperf_client.release.gate import Mechanism, NoiseOf, ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import (
@@ -45,8 +44,13 @@ from fedperf_client.release.ledger import (
     ReleaseState,
     SlotSpentError,
 )
-from fedperf_client.release.ledger_files import ConfirmedRelease
-from fedperf_client.release.policy import Policy, ReleaseMode, load_policy
+from fedperf_client.release.policy import (
+    Policy,
+    ReleaseMode,
+    load_policy,
+    pending_changes,
+    store_settings,
+)
 from fedperf_client.release.schedule import plan_schedule, slot_name
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError, PrivacyRefusedError
@@ -175,7 +179,7 @@ def compare_receipts(ledger: PrivacyLedger, exchange: Exchange) -> None:
     """
     try:
         for receipt in exchange.receipts():
-            ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed))
+            ledger.confirm(receipt)
     except LedgerDisagreesError:
         pass  # kept beside the ledger
     problem = ledger.disagreement()
@@ -201,20 +205,10 @@ class Participant:
         anchors: Sequence[PlanOnCluster] = (),
         failures: FailureTracker | None = None,
     ) -> None:
-        """Run the ledger's schedule within the ledger's budget.
+        """Run the ledger's schedule within the ledger's budget; `key` signs its releases.
 
-        Args:
-            home: of the organization, with its executions, models, queries and receipts.
-            exchange: of its coordinator.
-            ledger: of the period.
-            noise: of each slot.
-            key: signs releases.
-            policy: with the modes of release.
-            reporting: computes the sums of reports.
-            training: computes model updates.
-            start: begins slow work in the background.
-            anchors: public plans that model rounds are about; by default those that ship.
-            failures: of the process.
+        `reporting` computes the sums of reports and `training` those of updates; `start` begins
+        slow work. Model rounds are about `anchors`, by default the public plans that ship.
         """
         self._failures = failures or FailureTracker()
         self._home = home
@@ -249,10 +243,9 @@ class Participant:
         with a growing backoff, and in any case at the first tick after a report opens or is due.
         """
         since, self._ticked_at = self._ticked_at, now
-        self.dispatch(now)
+        self._pending.dispatch(now)
         passed = any((since is None or since < at) and at <= now for at in self._report_times(now))
-        if passed or not self._failures.in_backoff(_FETCHING):
-            self._attempt(_FETCHING, partial(self._fetch, now))
+        self._call(_FETCHING, partial(self._fetch, now), at_once=passed)
         opened = [
             slot for slot in self._coming_reports(now) if self._schedule.opens_at(slot.key) <= now
         ]
@@ -263,7 +256,7 @@ class Participant:
             )
         for slot in opened:
             if slot.key not in self._given_up and not self._receipt_path(slot.key).exists():
-                self._attempt(slot_name(slot.key), partial(self._report, slot, now))
+                self._call(slot_name(slot.key), partial(self._report, slot, now), at_once=True)
         for slot in self._unconfirmed_updates(now):
             self._call(
                 f"receipt of {slot_name(slot.key)}", partial(self._fetch_receipt, slot.key, now)
@@ -322,7 +315,6 @@ class Participant:
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
     def _send(self, key: SlotKey, now: datetime) -> SignedRelease:
-        """Return a sampled release at its time."""
         return self._gate.dispatch(key, at=now, mode=self._policy.mode(key.kind))
 
     def _withhold(self, key: SlotKey, now: datetime) -> None:
@@ -378,8 +370,12 @@ class Participant:
             is_missed = not is_sampled and now >= replies_at
             self._send_at[key] = now + (replies_at - opens_at) if is_missed else replies_at
         try:
-            if not is_sampled:
-                self._sample_beside(slot, now)
+            if not is_sampled and key not in self._sampling:
+                seconds = self._seconds_to_compute(key, send_at=self._send_at[key], now=now)
+                make = partial(self._reports.release, seconds=seconds)
+                self._sampling[key] = self._start(partial(self._seal, slot, make, at=now))
+            if not is_sampled and self._sampling[key].done():
+                self._sampling.pop(key).result()
             if now < self._send_at[key]:
                 return
             if self._ledger.stored(key) is None:
@@ -390,16 +386,6 @@ class Participant:
             raise
         self._call(f"handing in {slot_name(key)}", partial(self._submit, key, release))
 
-    def _sample_beside(self, slot: Slot, now: datetime) -> None:
-        """Begin sampling, or raise what went wrong since."""
-        if slot.key not in self._sampling:
-            send_at = self._send_at[slot.key]
-            seconds = self._seconds_to_compute(slot.key, send_at=send_at, now=now)
-            make = partial(self._reports.release, seconds=seconds)
-            self._sampling[slot.key] = self._start(partial(self._seal, slot, make, at=now))
-        if self._sampling[slot.key].done():
-            self._sampling.pop(slot.key).result()
-
     def _submit(self, key: SlotKey, release: SignedRelease) -> None:
         try:
             receipt = self._exchange.submit(release)
@@ -407,7 +393,7 @@ class Participant:
             if error.code not in _TEMPORARY_REFUSALS:
                 self._given_up.add(key)
             raise
-        self._ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed), key=key)
+        self._ledger.confirm(receipt, key=key)
         write_private(self._receipt_path(key), receipt.signed)
         log.info(_CONFIRMED[key.kind], window=key.window, receipt=receipt.sequence)
 
@@ -423,7 +409,6 @@ class Participant:
             self._submit(key, stored)
 
     def _seconds_to_compute(self, key: SlotKey, *, send_at: datetime, now: datetime) -> float:
-        """Return the time from `now` until a sum must be there."""
         span = self._schedule.replies_at(key) - self._schedule.opens_at(key)
         return (send_at - (1 - _COMPUTED_BY) * span - now).total_seconds()
 
@@ -440,22 +425,21 @@ class Participant:
 
     def _unconfirmed_updates(self, now: datetime) -> list[Slot]:
         """Return slots of sent updates whose receipt may be available."""
-        due = [
-            slot
-            for slot in self._schedule.slots
-            if slot.key.kind is ReleaseKind.MODEL_UPDATE
-            and slot.key not in self._given_up
-            and self._receipt_due(slot.key) <= now
-            and not self._receipt_path(slot.key).exists()
-        ]
+        due = []
+        for slot in self._schedule.slots:
+            key = slot.key
+            opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
+            if (
+                key.kind is ReleaseKind.MODEL_UPDATE
+                and key not in self._given_up
+                and self._receipt_from.get(key, replies_at + (replies_at - opens_at)) <= now
+                and not self._receipt_path(key).exists()
+            ):
+                due.append(slot)
         if not due:
             return []
         states = {entry.key: entry.state for entry in self._ledger.entries()}
         return [slot for slot in due if states.get(slot.key) is ReleaseState.HANDED_OUT]
-
-    def _receipt_due(self, key: SlotKey) -> datetime:
-        opens_at, replies_at = self._schedule.opens_at(key), self._schedule.replies_at(key)
-        return self._receipt_from.get(key, replies_at + (replies_at - opens_at))
 
     def _receipt_path(self, key: SlotKey) -> Path:
         return receipt_path(self._home.receipts, self._ledger, key)
@@ -483,12 +467,10 @@ class Participant:
             self._models.keep_correction(cells, write_private)
         self._corrected = newest
 
-    def _call(self, name: str, work: Callable[[], None]) -> None:
-        """Call the coordinator, unless the same call failed just before."""
-        if not self._failures.in_backoff(name):
-            self._attempt(name, work)
-
-    def _attempt(self, name: str, work: Callable[[], None]) -> None:
+    def _call(self, name: str, work: Callable[[], None], *, at_once: bool = False) -> None:
+        """Do `work` and log how it ends; not if it failed just before, unless `at_once`."""
+        if not at_once and self._failures.in_backoff(name):
+            return
         try:
             work()
         except WithheldError as withheld:

@@ -2,7 +2,7 @@
 
 Read it in this order:
 
-1. `policy`: what an organization allows; `effective_policy`: what counts now, and from when.
+1. `policy`: what an organization allows, what counts now, and from when.
 2. `accountant`: the privacy cost of releases; `schedule`: every slot of a period within its budget.
 3. `fedperf_client.contributions`: the bounded sum of a release, and how its noise is added.
 4. `ledger`: each slot is charged once, in files that only grow (`ledger_files`); `lifetime`: all

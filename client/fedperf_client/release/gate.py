@@ -79,7 +79,10 @@ class ReleaseGate:
         if stored is None:
             slot = self._ledger.reserve(key, at)
             release = make(slot, self._noise(key))
-            _require_fit(slot, release)
+            if not fits(release, slot):
+                raise MalformedReleaseError(f"made a release of {release.slot} for {slot.key}")
+            if flaw := release.flaw(kind_of(release).numbers):
+                raise MalformedReleaseError(flaw)
             payload = encode_release(release)
             stored = SignedRelease(payload, sign(self._key, payload))
             self._ledger.commit(key, stored)
@@ -112,16 +115,3 @@ class ReleaseGate:
         """Whether `dispatch` would return the slot's release once it is sealed."""
         decision = self._decisions.status(key, mode, at=at)
         return decision is not None and decision.outcome is Outcome.APPROVED
-
-    def release(self, key: SlotKey, make: Mechanism, *, at: datetime) -> SignedRelease:
-        """Seal and dispatch at once, for a kind that needs no approval."""
-        self.seal(key, make, at=at, mode=ReleaseMode.AUTO)
-        return self.dispatch(key, at=at, mode=ReleaseMode.AUTO)
-
-
-def _require_fit(slot: Slot, release: NoisySum) -> None:
-    if not fits(release, slot):
-        raise MalformedReleaseError(f"made a release of {release.slot} for {slot.key}")
-    flaw = release.flaw(kind_of(release).numbers)
-    if flaw:
-        raise MalformedReleaseError(flaw)

@@ -156,20 +156,25 @@ def past_releases(
     Raises:
         StorageError: a ledger, its decisions or a receipt cannot be read.
     """
-    releases = [
-        _past_release(
-            ledger,
-            entry,
-            decisions.get(entry.key),
-            _check_receipt(receipts, ledger, entry.key, read=read),
-            named_period=None if ledger is ledgers[-1] else ledger.schedule.calendar.period,
-        )
+    charged = [
+        (ledger, entry, decisions.get(entry.key), _check_receipt(receipts, ledger, entry.key, read))
         for ledger in ledgers
         for decisions in [Decisions(ledger).latest()]
         for entry in ledger.entries()
     ]
-    uses = Counter(each.receipt.sequence for each in releases if each.receipt)
-    return tuple(_with_state(each, uses) for each in releases)
+    uses = Counter(receipt.sequence for *_, receipt in charged if receipt)
+    return tuple(
+        _past_release(
+            ledger,
+            entry,
+            decision,
+            replace(receipt, problem="its sequence number is used twice")
+            if receipt and not receipt.problem and uses[receipt.sequence] > 1
+            else receipt,
+            named_period=None if ledger is ledgers[-1] else ledger.schedule.calendar.period,
+        )
+        for ledger, entry, decision, receipt in charged
+    )
 
 
 def summarize_payload(payload: bytes) -> dict[str, object]:
@@ -229,6 +234,15 @@ def _past_release(
     *,
     named_period: Period | None,
 ) -> PastRelease:
+    state: str = "charged"
+    because: str | None = NOT_DRAWN
+    if entry.state is ReleaseState.HANDED_OUT:
+        is_confirmed = receipt is not None and not receipt.problem
+        state, because = "confirmed" if is_confirmed else "handed out", None
+    elif decision is not None and decision.outcome is Outcome.WITHHELD:
+        state, because = "withheld", decision.reason and str(decision.reason)
+    elif entry.state is ReleaseState.DRAWN:
+        state, because = "sealed", None
     slots = [slot for slot in ledger.schedule.slots if slot.key == entry.key]
     events, delta = to_events(slots), ledger.budget.delta
     stored = ledger.stored(entry.key)
@@ -238,8 +252,8 @@ def _past_release(
         kind=kind_of(slots[0].parameters).name,
         period_start=ledger.schedule.calendar.period.start,
         entry=entry,
-        state="",
-        because=None,
+        state=state,
+        because=because,
         decision=decision,
         epsilon=epsilon(events, delta),
         replace_one_epsilon=replace_one_epsilon(events, delta),
@@ -249,7 +263,7 @@ def _past_release(
 
 
 def _check_receipt(
-    directory: Path, ledger: PrivacyLedger, key: SlotKey, *, read: ReadReceipt | None
+    directory: Path, ledger: PrivacyLedger, key: SlotKey, read: ReadReceipt | None
 ) -> ReceiptCheck | None:
     path = receipt_path(directory, ledger, key)
     if not path.exists():
@@ -275,23 +289,6 @@ def _check_receipt(
     }
     problem = next((text for text, holds in problems.items() if holds), "")
     return ReceiptCheck(receipt.sequence, receipt.received_at, problem)
-
-
-def _with_state(release: PastRelease, uses: Counter[int]) -> PastRelease:
-    """Return the release with its state, and its receipt refused if its sequence is not unique."""
-    receipt, decision = release.receipt, release.decision
-    if receipt is not None and not receipt.problem and uses[receipt.sequence] > 1:
-        receipt = replace(receipt, problem="its sequence number is used twice")
-    state: str = "charged"
-    because: str | None = NOT_DRAWN
-    if release.entry.state is ReleaseState.HANDED_OUT:
-        is_confirmed = receipt is not None and not receipt.problem
-        state, because = "confirmed" if is_confirmed else "handed out", None
-    elif decision is not None and decision.outcome is Outcome.WITHHELD:
-        state, because = "withheld", decision.reason and str(decision.reason)
-    elif release.entry.state is ReleaseState.DRAWN:
-        state, because = "sealed", None
-    return replace(release, state=state, because=because, receipt=receipt)
 
 
 def _spending(

@@ -41,10 +41,10 @@ from typing import Self
 from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger_files import (
     PERIOD_LEDGER,
+    AppendOnlyFile,
     ConfirmedRelease,
     confirmed_path,
     create_file,
-    find_counter_disagreement,
     read_confirmed,
     read_counter,
     read_promise,
@@ -157,16 +157,17 @@ class LedgerDisagreesError(PrivacyRefusedError):
         )
 
 
-class PrivacyLedger:
-    """The ledger of one organization and period; several threads and processes may share it."""
+class PrivacyLedger(AppendOnlyFile):
+    """The ledger of one organization and period."""
+
+    layout = PERIOD_LEDGER
 
     def __init__(self, path: Path, budget: PrivacyBudget, schedule: Schedule) -> None:
         """Use `create` or `open`."""
-        self.path = path
+        promise = f"{budget.epsilon!r} {budget.delta!r} ".encode() + encode_schedule(schedule)
+        super().__init__(path, promise)
         self.budget = budget
         self.schedule = schedule
-        text = f"{budget.epsilon!r} {budget.delta!r} ".encode()
-        self._identity = hashlib.sha256(text + encode_schedule(schedule)).hexdigest()
         self._planned = {slot.key: slot for slot in schedule.slots}
         self._is_within_budget = False
 
@@ -262,7 +263,7 @@ class PrivacyLedger:
             if self.schedule.is_extra(key) and not self._count_extra_left(connection) > 0:
                 raise ExtraSlotsSpentError(key, self.schedule.calendar.most_extra)
             # A crash may have left the counter one behind; two would be a disagreement.
-            write_counter(self.path, self._identity, _count_charges(connection))
+            write_counter(self.path, self._identity, self._count(connection))
             self._insert_reserved(connection, key, at, reconciled=False)
         self._advance_counter()
         return slot
@@ -359,7 +360,7 @@ class PrivacyLedger:
             connection.execute(
                 "INSERT INTO reconciliation (reconciled_unix_ms, charges, disagreement)"
                 " VALUES (?, ?, ?)",
-                (to_unix_ms(at), _count_charges(connection), problem or "none"),
+                (to_unix_ms(at), self._count(connection), problem or "none"),
             )
         confirmed_path(self.path).unlink(missing_ok=True)
         self._advance_counter()
@@ -397,11 +398,6 @@ class PrivacyLedger:
             for kind, window, index, reserved, reconciled, size, handed_out in rows
         )
 
-    def disagreement(self) -> str | None:
-        """Describe an entry of counter or receipts that the ledger lacks; None if they agree."""
-        with transaction(self.path) as connection:
-            return self._find_disagreement(connection)
-
     def _require_budget(self) -> None:
         if self._is_within_budget:
             return
@@ -416,12 +412,11 @@ class PrivacyLedger:
             raise LedgerDisagreesError(self.path, problem)
 
     def _find_disagreement(self, connection: sqlite3.Connection) -> str | None:
-        charges = _count_charges(connection)
-        problem = find_counter_disagreement(self.path, self._identity, charges, "charges")
-        if problem is not None:
-            return problem
+        problem = super()._find_disagreement(connection)
         confirmed = read_confirmed(self.path)
-        return None if confirmed is None else _find_receipt_disagreement(connection, confirmed)
+        if problem is not None or confirmed is None:
+            return problem
+        return _find_receipt_disagreement(connection, confirmed)
 
     def _state(self, connection: sqlite3.Connection, key: SlotKey) -> ReleaseState | None:
         """Return the state of the slot, or None if it was not charged."""
@@ -446,17 +441,12 @@ class PrivacyLedger:
     def _insert_reserved(
         self, connection: sqlite3.Connection, key: SlotKey, at: datetime, *, reconciled: bool
     ) -> None:
-        number = _count_charges(connection) + 1
+        number = self._count(connection) + 1
         slot = (int(key.kind), key.window, key.index)
         connection.execute(
             "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?)",
             (self._release_id(key), number, *slot, to_unix_ms(at), int(reconciled)),
         )
-
-    def _advance_counter(self) -> None:
-        """Write the present count under the lock, so that no slower writer turns it back."""
-        with transaction(self.path) as connection:
-            write_counter(self.path, self._identity, _count_charges(connection))
 
     def _release_id(self, key: SlotKey) -> bytes:
         return key.release_id(self.schedule.calendar.period)
@@ -481,12 +471,6 @@ def reconcile_lifetime(
     record, problem = LifetimeRecord.restore(lifetime_path(ledgers[0].path.parent), promise)
     periods = [ActivePeriod(each.path.name, each.budget, each.schedule) for each in ledgers]
     return problem, record.reconcile(periods)
-
-
-def _count_charges(connection: sqlite3.Connection) -> int:
-    """Return the number of charged slots: the newest number, found without counting."""
-    (count,) = connection.execute("SELECT coalesce(max(number), 0) FROM reserved").fetchone()
-    return int(count)
 
 
 def _is_settled(connection: sqlite3.Connection, release_id: bytes) -> bool:

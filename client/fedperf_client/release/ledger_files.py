@@ -8,16 +8,16 @@ the other the last receipt of the coordinator. Both are replaced atomically and 
 witness that cannot be read is an error and never counts as absent.
 """
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from fedperf_shared.errors import InvalidInputError, StorageError
-from fedperf_shared.exchange import Receipt
 
 _BUSY_SECONDS = 60.0
 
@@ -32,6 +32,8 @@ class FileLayout:
         schema_version: of the tables; a file of any other version is refused.
         tables: SQL statements that create them, with their constraints.
         keys: the key column of every table.
+        unit: what its entries are called in error messages.
+        count: SQL query of the number of its entries.
     """
 
     name: str
@@ -39,6 +41,8 @@ class FileLayout:
     schema_version: int
     tables: tuple[str, ...]
     keys: Mapping[str, str]
+    unit: str
+    count: str
 
 
 PERIOD_LEDGER = FileLayout(
@@ -79,6 +83,8 @@ PERIOD_LEDGER = FileLayout(
         "handed_out": "release_id",
         "reconciliation": "id",
     },
+    unit="charges",
+    count="SELECT coalesce(max(number), 0) FROM reserved",
 )
 
 LIFETIME_RECORD = FileLayout(
@@ -95,6 +101,8 @@ LIFETIME_RECORD = FileLayout(
         ) STRICT""",
     ),
     keys={"promise": "id", "period": "start_unix_ms"},
+    unit="periods",
+    count="SELECT count(*) FROM period",
 )
 
 # The insert trigger also stops INSERT OR REPLACE, which deletes without delete triggers
@@ -110,21 +118,20 @@ CREATE TRIGGER {table}_is_not_deleted BEFORE DELETE ON {table}
 """
 
 
-def connect(path: Path) -> sqlite3.Connection:
-    """Open a connection in autocommit that syncs every commit and waits for other writers."""
-    uri = f"{path.absolute().as_uri()}?mode=rw"
-    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
-    # FULL may lose the last commit with the power: the deleted journal can come back.
-    connection.execute("PRAGMA synchronous = EXTRA")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA recursive_triggers = ON")
-    return connection
-
-
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open the file to read it; StorageError where it cannot be used."""
-    with storage_errors(path), closing(connect(path)) as connection:
+    """Open the file in autocommit, waiting for other writers; StorageError where it is unusable."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    with (
+        storage_errors(path),
+        closing(
+            sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
+        ) as connection,
+    ):
+        # FULL may lose the last commit with the power: the deleted journal can come back.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA recursive_triggers = ON")
         yield connection
 
 
@@ -166,12 +173,21 @@ def create_file(path: Path, layout: FileLayout, *promise: object) -> bool:
         StorageError: it cannot be written.
     """
     scratch = path.with_name(f".{path.name}.{os.getpid()}.new")
+    statements = [
+        f"PRAGMA application_id = {layout.application_id}",
+        f"PRAGMA user_version = {layout.schema_version}",
+        *layout.tables,
+    ]
+    for table, key in layout.keys.items():
+        triggers = _TRIGGERS.format(table=table, key=key)
+        statements += [f"{each} END" for each in triggers.split(" END;\n") if each.strip()]
     with storage_errors(path):
         scratch.unlink(missing_ok=True)
         scratch.touch(mode=0o600)
         try:
             with transaction(scratch) as connection:
-                create_tables(scratch, connection, layout)
+                for statement in statements:
+                    connection.execute(statement)
                 marks = ", ".join("?" for _ in promise)
                 connection.execute(f"INSERT INTO promise VALUES (1, {marks})", promise)  # noqa: S608
             os.link(scratch, path)
@@ -180,24 +196,6 @@ def create_file(path: Path, layout: FileLayout, *promise: object) -> bool:
         finally:
             scratch.unlink()
     return True
-
-
-def create_tables(path: Path, connection: sqlite3.Connection, layout: FileLayout) -> None:
-    """Create the tables of an empty file inside the open transaction.
-
-    Raises:
-        StorageError: the file is not empty.
-    """
-    if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise StorageError(f"{layout.name} {path}: there is a database already")
-    connection.execute(f"PRAGMA application_id = {layout.application_id}")
-    connection.execute(f"PRAGMA user_version = {layout.schema_version}")
-    statements = list(layout.tables)
-    for table, key in layout.keys.items():
-        triggers = _TRIGGERS.format(table=table, key=key)
-        statements += [f"{each} END" for each in triggers.split(" END;\n") if each.strip()]
-    for statement in statements:
-        connection.execute(statement)
 
 
 def read_promise(path: Path, layout: FileLayout) -> tuple[Any, ...]:
@@ -225,7 +223,7 @@ def read_promise(path: Path, layout: FileLayout) -> tuple[Any, ...]:
 
 
 _COUNTER = "fedperf-counter/1"
-_COUNTER_SUFFIX = ".counter"
+COUNTER_SUFFIX = ".counter"
 _CONFIRMED = "fedperf-receipt/1"
 _DIGEST_BYTES = 32
 
@@ -254,15 +252,10 @@ class ConfirmedRelease:
         if lengths != {_DIGEST_BYTES} or not self.sequence >= 1:
             raise InvalidInputError("a receipt names a release, a SHA-256 and a sequence from 1")
 
-    @classmethod
-    def from_receipt(cls, receipt: Receipt, signed: bytes) -> Self:
-        """Return the content of a receipt whose signature was verified; errors as the class."""
-        return cls(receipt.release_id, receipt.payload_sha256, receipt.sequence, signed)
-
 
 def counter_path(ledger: Path) -> Path:
     """Return the path of a ledger's counter."""
-    return ledger.with_name(ledger.name + _COUNTER_SUFFIX)
+    return ledger.with_name(ledger.name + COUNTER_SUFFIX)
 
 
 def confirmed_path(ledger: Path) -> Path:
@@ -285,34 +278,6 @@ def read_counter(ledger: Path) -> tuple[str, int] | None:
 def write_counter(ledger: Path, identity: str, charges: int) -> None:
     """Replace the counter durably."""
     _write_witness(counter_path(ledger), f"{_COUNTER} {identity} {charges}\n")
-
-
-def find_counter_disagreement(ledger: Path, identity: str, count: int, unit: str) -> str | None:
-    """Describe how the counter contradicts a file with `count` entries; None if they agree.
-
-    Args:
-        ledger: the file.
-        identity: of its promise.
-        count: number of entries in the file.
-        unit: what the entries are called in the message.
-    """
-    counter = read_counter(ledger)
-    if counter is None:
-        return f"the counter file is missing, {ledger.name} holds {count} {unit}" if count else None
-    if counter[0] != identity:
-        return "the counter file belongs to another ledger"
-    # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
-    if not count - 1 <= counter[1] <= count:
-        return f"the counter file says {counter[1]} {unit}, the ledger holds {count}"
-    return None
-
-
-def read_neighbouring_counters(path: Path) -> dict[Path, int]:
-    """Return the charges of every ledger that has a counter in the directory of `path`."""
-    names = sorted(path.parent.glob("*" + _COUNTER_SUFFIX))
-    ledgers = [name.with_name(name.name.removesuffix(_COUNTER_SUFFIX)) for name in names]
-    counters = {ledger: read_counter(ledger) for ledger in ledgers}
-    return {ledger: counter[1] for ledger, counter in counters.items() if counter is not None}
 
 
 def read_confirmed(ledger: Path) -> ConfirmedRelease | None:
@@ -366,3 +331,40 @@ def _write_witness(path: Path, text: str) -> None:
             os.close(directory)
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+class AppendOnlyFile:
+    """A file of one layout and its counter; several threads and processes may share them."""
+
+    layout: ClassVar[FileLayout]
+
+    def __init__(self, path: Path, promise: bytes) -> None:
+        """Use the file at `path`; a hash of `promise` names it in its counter."""
+        self.path = path
+        self._identity = hashlib.sha256(promise).hexdigest()
+
+    def disagreement(self) -> str | None:
+        """Describe what the files beside this one hold and it lacks; None if they agree."""
+        with transaction(self.path) as connection:
+            return self._find_disagreement(connection)
+
+    def _find_disagreement(self, connection: sqlite3.Connection) -> str | None:
+        count, unit, counter = self._count(connection), self.layout.unit, read_counter(self.path)
+        if counter is None:
+            missing = f"the counter file is missing, {self.path.name} holds {count} {unit}"
+            return missing if count else None
+        if counter[0] != self._identity:
+            return "the counter file belongs to another ledger"
+        # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
+        if not count - 1 <= counter[1] <= count:
+            return f"the counter file says {counter[1]} {unit}, the ledger holds {count}"
+        return None
+
+    def _count(self, connection: sqlite3.Connection) -> int:
+        (count,) = connection.execute(self.layout.count).fetchone()
+        return int(count)
+
+    def _advance_counter(self) -> None:
+        """Write the present count under the lock, so that no slower writer turns it back."""
+        with transaction(self.path) as connection:
+            write_counter(self.path, self._identity, self._count(connection))

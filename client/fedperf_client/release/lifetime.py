@@ -11,7 +11,6 @@ period once a file beside the record holds periods that it has forgotten, until 
 reconciles them.
 """
 
-import hashlib
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from typing import Self
 
 from fedperf_client.release.accountant import PrivacyBudget, epsilon, to_events
 from fedperf_client.release.ledger_files import (
+    COUNTER_SUFFIX,
     LIFETIME_RECORD,
+    AppendOnlyFile,
     create_file,
-    find_counter_disagreement,
     read_counter,
-    read_neighbouring_counters,
     read_promise,
     reading,
     transaction,
@@ -88,15 +87,15 @@ def lifetime_path(directory: Path) -> Path:
     return directory / "lifetime.sqlite"
 
 
-class LifetimeRecord:
-    """The record of one organization; several processes may share it."""
+class LifetimeRecord(AppendOnlyFile):
+    """The record of one organization."""
+
+    layout = LIFETIME_RECORD
 
     def __init__(self, path: Path, promise: PrivacyBudget) -> None:
         """Use `open` or `open_or_create`."""
-        self.path = path
+        super().__init__(path, f"lifetime {promise.epsilon!r} {promise.delta!r}".encode())
         self.promise = promise
-        text = f"lifetime {promise.epsilon!r} {promise.delta!r}"
-        self._identity = hashlib.sha256(text.encode()).hexdigest()
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -188,14 +187,9 @@ class LifetimeRecord:
             if new in self._periods(connection):
                 return
             self._require_room(connection, new)
-            write_counter(self.path, self._identity, _count(connection))
+            write_counter(self.path, self._identity, self._count(connection))
             _insert(connection, new)
         self._advance_counter()
-
-    def disagreement(self) -> str | None:
-        """Describe what other files hold and the record lacks; None if they agree."""
-        with transaction(self.path) as connection:
-            return self._disagreement(connection)
 
     def reconcile(self, periods: Sequence[ActivePeriod]) -> tuple[ActivePeriod, ...]:
         """Count these periods as well, past the promise or not, as an operator decided.
@@ -227,7 +221,7 @@ class LifetimeRecord:
             raise StorageError(f"lifetime record {self.path}: damaged: {error}") from error
 
     def _require_room(self, connection: sqlite3.Connection, new: ActivePeriod) -> None:
-        problem = self._disagreement(connection)
+        problem = self._find_disagreement(connection)
         if problem is not None:
             raise LifetimeDisagreesError(self.path, problem)
         earlier = self._periods(connection)
@@ -239,20 +233,17 @@ class LifetimeRecord:
         if not total <= self.promise.epsilon:
             raise LifetimeExceededError(new.period, epsilon_after=total, promise=self.promise)
 
-    def _disagreement(self, connection: sqlite3.Connection) -> str | None:
-        count = _count(connection)
-        problem = find_counter_disagreement(self.path, self._identity, count, "periods")
+    def _find_disagreement(self, connection: sqlite3.Connection) -> str | None:
+        problem = super()._find_disagreement(connection)
         if problem is not None:
             return problem
         recorded = {self.path.name, *(each.ledger for each in self._periods(connection))}
-        for ledger, charges in read_neighbouring_counters(self.path).items():
-            if charges > 0 and ledger.name not in recorded:
-                return f"{ledger.name} has {charges} charges of a period that is not in it"
+        counters = sorted(self.path.parent.glob("*" + COUNTER_SUFFIX))
+        ledgers = [each.with_name(each.name.removesuffix(COUNTER_SUFFIX)) for each in counters]
+        for ledger, counter in [(each, read_counter(each)) for each in ledgers]:
+            if counter is not None and counter[1] > 0 and ledger.name not in recorded:
+                return f"{ledger.name} has {counter[1]} charges of a period that is not in it"
         return None
-
-    def _advance_counter(self) -> None:
-        with transaction(self.path) as connection:
-            write_counter(self.path, self._identity, _count(connection))
 
 
 def _insert(connection: sqlite3.Connection, period: ActivePeriod) -> None:
@@ -266,8 +257,3 @@ def _insert(connection: sqlite3.Connection, period: ActivePeriod) -> None:
             encode_schedule(period.schedule),
         ),
     )
-
-
-def _count(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute("SELECT count(*) FROM period").fetchone()
-    return int(count)

@@ -4,21 +4,31 @@ People declare everything here, and the schedule shows it; nothing is derived fr
 `load_policy` reports every problem of a file at once, each with its key and the allowed values. It
 refuses unknown keys: a mistyped limit must not fall back to a default. A budget of 0, or none at
 all, is refused and never read as "no noise".
+
+A changed policy is not in effect at once. A period's schedule follows from the policy that it began
+with. These settings are stored with its ledger, and a later policy applies from the next period.
+Whether a kind leaves, a daemon reads when it starts and when a period begins. It stores these
+release modes in the data directory for other commands. Where no daemon runs, the policy's own modes
+are those of its next start. The lifetime budget is fixed with the first period.
 """
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum, unique
 from pathlib import Path
 
+from fedperf_client.home.config import Home, write_private
 from fedperf_client.release.accountant import (
     MAX_EPSILON,
     PERIODS_OF_A_LIFETIME,
     PrivacyBudget,
 )
-from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.release import DECLARABLE, ReleaseKind, SizeClass
+from fedperf_shared.errors import ConfigurationError, StorageError
+from fedperf_shared.releases.release import DECLARABLE, ReleaseKind, Schedule, SizeClass
+from fedperf_shared.runtime.process import is_locked
+from fedperf_shared.runtime.quantities import day
 from fedperf_shared.runtime.settings_file import (
     WrongSettingsError,
     read_settings,
@@ -193,7 +203,8 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
         problem = _KEYS[name].problem(value)
         if problem is not None:
             problems.append(f"{key}: {problem}")
-        values[name] = value if problem else _KEYS[name].convert(value)
+        kind: Callable[[object], object] = _KEYS[name].kind
+        values[name] = value if problem or value is None else kind(value)
     if problems:
         raise WrongSettingsError(f"policy {origin}", sorted(problems))
     try:
@@ -202,75 +213,189 @@ def parse_policy(content: Mapping[str, object], origin: str) -> Policy:
         raise ConfigurationError(f"policy {origin}: {error}") from error
 
 
+_MODE_NAMES = {
+    ReleaseKind.RESIDUAL_REPORT: "residual_report",
+    ReleaseKind.MODEL_UPDATE: "model_update",
+}
+_NEVER = "never: the lifetime budget was fixed when the first period began"
+_WEAKER: Mapping[str, str] = {
+    "epsilon": "all releases of a period together may tell more of a workload",
+    "delta": "the promise may fail more often",
+    ConfigurationSecrecy.PUBLIC: "numbers of workloads per cell leave without noise",
+    SizeClass.LARGE: "model updates leave as well, within the same epsilon",
+    ReleaseMode.AUTO: "its releases leave without being approved",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A setting of the policy that differs from the one in effect.
+
+    `counts` says from when the value `after` of the policy counts, for people.
+    """
+
+    name: str
+    before: object
+    after: object
+    counts: str
+
+    def __str__(self) -> str:
+        return f"{self.change} counts {self.counts}"
+
+    @property
+    def change(self) -> str:
+        """Describe the change itself."""
+        return f"{self.name} {_format(self.before)} -> {_format(self.after)}"
+
+    @property
+    def is_of_mode(self) -> bool:
+        """Whether the daemon reads the setting when it starts."""
+        return self.name in _MODE_NAMES.values()
+
+    @property
+    def lets_out(self) -> str:
+        """Describe what the change releases in addition; empty if the promise is as strong."""
+        if self.name in ("epsilon", "delta"):
+            return _WEAKER[self.name] if _to_number(self.after) > _to_number(self.before) else ""
+        return _WEAKER.get(str(self.after), "")
+
+
+def store_settings(home: Home, policy: Policy, schedule: Schedule) -> None:
+    """Store the settings that the schedule of a new period follows from."""
+    settings = json.dumps(_schedule_settings(policy), indent=1).encode()
+    write_private(home.begun_policy(schedule.calendar.period.start), settings)
+
+
+def store_modes(home: Home, policy: Policy) -> None:
+    """Store the modes that the running daemon has read."""
+    write_private(home.modes, json.dumps(_modes(policy)).encode())
+
+
+def effective_policy(home: Home, policy: Policy) -> Policy:
+    """Return `policy` with the modes that the running daemon has read; unchanged if none runs.
+
+    Raises:
+        StorageError: the stored modes cannot be read.
+    """
+    if not is_locked(home.lock):
+        return policy
+    try:
+        stored = json.loads(home.modes.read_bytes())
+        modes = {name: ReleaseMode(stored[name]) for name in _MODE_NAMES.values()}
+    except FileNotFoundError:  # it is about to start
+        return policy
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{home.modes}: cannot be read: {error}") from error
+    return replace(policy, **modes)  # type: ignore[arg-type]
+
+
+def planned_modes(policy: Policy, schedule: Schedule) -> dict[str, str]:
+    """Return the mode of each kind of slots that the schedule has."""
+    planned = {_MODE_NAMES[slot.key.kind] for slot in schedule.slots}
+    return {name: mode for name, mode in _modes(policy).items() if name in planned}
+
+
+def format_modes(policy: Policy, schedule: Schedule) -> str:
+    """Return one line for people."""
+    modes = ", ".join(f"{name} {mode}" for name, mode in planned_modes(policy, schedule).items())
+    return f"release modes in force: {modes or 'none, as nothing is planned'}"
+
+
+def pending_changes(home: Home, policy: Policy, schedule: Schedule) -> tuple[PendingChange, ...]:
+    """Return how `policy` differs from what is in effect in the period of `schedule`.
+
+    Raises:
+        StorageError: stored settings or modes cannot be read.
+    """
+    period = schedule.calendar.period
+    next_period = f"from {day(period.end)} on, with the next period"
+    effective, declared = _modes(effective_policy(home, policy)), _modes(policy)
+    planned = planned_modes(policy, schedule)
+    modes = [
+        PendingChange(
+            name,
+            effective[name],
+            mode,
+            "from the daemon's next start on"
+            if name in planned
+            else f"{next_period}; this one plans none of the kind",
+        )
+        for name, mode in declared.items()
+        if effective[name] != mode
+    ]
+    path = home.begun_policy(period.start)
+    try:
+        stored = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return tuple(modes)
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+    settings = [
+        PendingChange(
+            name, stored.get(name), value, _NEVER if name == "lifetime_epsilon" else next_period
+        )
+        for name, value in _schedule_settings(policy).items()
+        if stored.get(name) != value
+    ]
+    return (*modes, *settings)
+
+
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A key of the file with its allowed values, their check and their conversion."""
+    """A key of the file with its allowed values: members of an enumeration, or bounded numbers."""
 
     key: str
-    allowed: str
-    accepts: Callable[[object], bool]
-    convert: Callable[[object], object]
+    kind: type[StrEnum | int | float]
+    low: float = 0.0
+    high: float = 0.0
+    low_included: bool = False
+    optional: bool = False
+
+    @property
+    def allowed(self) -> str:
+        if issubclass(self.kind, StrEnum):
+            return " or ".join(f'"{each}"' for each in self.kind)
+        if self.kind is int:
+            return f"a whole number from {self.low:g} to {self.high:g}"
+        lower = f"{'at least' if self.low_included else 'above'} {self.low:g}"
+        return f"a number {lower} and at most {self.high:g}"
 
     def problem(self, value: object) -> str | None:
-        return None if self.accepts(value) else f"must be {self.allowed}, got {value!r}"
+        if value is None and self.optional:
+            return None
+        if issubclass(self.kind, StrEnum):
+            is_allowed = value in list(self.kind)
+        else:
+            is_allowed = (
+                isinstance(value, int if self.kind is int else int | float)
+                and not isinstance(value, bool)
+                and (self.low <= value if self.low_included else self.low < value)
+                and value <= self.high
+                and math.isfinite(value)
+            )
+        return None if is_allowed else f"must be {self.allowed}, got {value!r}"
 
 
-def _number(key: str, low: float, high: float = math.inf, *, low_included: bool = False) -> _Rule:
-    def accepts(value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        enough = low <= value if low_included else low < value
-        return enough and value <= high and math.isfinite(value)
-
-    lower = f"{'at least' if low_included else 'above'} {low:g}"
-    upper = "" if math.isinf(high) else f" and at most {high:g}"
-    return _Rule(key, f"a number {lower}{upper}", accepts, float)  # type: ignore[arg-type]
-
-
-def _declared(name: str, key: str = "") -> _Rule:
+def _declared(name: str, key: str = "", *, optional: bool = False) -> _Rule:
     """Return the rule of a number that becomes the parameter `name` of slots."""
     bounds = DECLARABLE[name]
-    return _number(key or name, bounds.least, bounds.most, low_included=True)
-
-
-def _optional(rule: _Rule) -> _Rule:
-    """Return the rule for a value whose default is None, which a file cannot hold."""
-    return replace(
-        rule,
-        accepts=lambda value: value is None or rule.accepts(value),
-        convert=lambda value: None if value is None else rule.convert(value),
-    )
-
-
-def _whole(key: str, low: int, high: int) -> _Rule:
-    return _Rule(
-        key,
-        f"a whole number from {low} to {high}",
-        lambda value: (
-            isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-        ),
-        lambda value: value,
-    )
-
-
-def _choice(key: str, options: type[StrEnum]) -> _Rule:
-    names = [str(option) for option in options]
-    return _Rule(key, " or ".join(f'"{name}"' for name in names), lambda v: v in names, options)
+    low, high = bounds.least, bounds.most
+    return _Rule(key or name, float, low, high, low_included=True, optional=optional)
 
 
 _KEYS: dict[str, _Rule] = {
-    "size_class": _choice("size_class", SizeClass),
+    "size_class": _Rule("size_class", SizeClass),
     "nominal_workloads": _declared("nominal_workloads"),
-    "workloads_per_window": _optional(_declared("nominal_workloads", "workloads_per_window")),
-    "epsilon": _number("budget.epsilon", 0, MAX_EPSILON),
-    "delta": _number("budget.delta", 0, 0.1),
-    "lifetime_epsilon": _optional(_number("budget.lifetime_epsilon", 0, MAX_EPSILON)),
-    "configurations": _choice("configurations", ConfigurationSecrecy),
-    "residual_report": _choice("release.residual_report", ReleaseMode),
-    "model_update": _choice("release.model_update", ReleaseMode),
-    "report_share": _number("report.share", 0, 1, low_included=True),
+    "workloads_per_window": _declared("nominal_workloads", "workloads_per_window", optional=True),
+    "epsilon": _Rule("budget.epsilon", float, 0, MAX_EPSILON),
+    "delta": _Rule("budget.delta", float, 0, 0.1),
+    "lifetime_epsilon": _Rule("budget.lifetime_epsilon", float, 0, MAX_EPSILON, optional=True),
+    "configurations": _Rule("configurations", ConfigurationSecrecy),
+    "residual_report": _Rule("release.residual_report", ReleaseMode),
+    "model_update": _Rule("release.model_update", ReleaseMode),
+    "report_share": _Rule("report.share", float, 0, 1, low_included=True),
     "residual_clip": _declared("residual_clip", "report.residual_clip"),
-    "occupied_cells": _whole("report.occupied_cells", 1, 10_000),
+    "occupied_cells": _Rule("report.occupied_cells", int, 1, 10_000, low_included=True),
 }
 
 _REMOVED_KEYS = frozenset({"training.clip_norm", "training.sampling_probability", "training.steps"})
@@ -285,3 +410,22 @@ def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, objec
         else:
             flat[prefix + key] = value
     return flat
+
+
+def _schedule_settings(policy: Policy) -> dict[str, object]:
+    names = [field.name for field in fields(policy) if field.name not in _MODE_NAMES.values()]
+    return {name: getattr(policy, name) for name in names}
+
+
+def _modes(policy: Policy) -> dict[str, str]:
+    return {name: str(policy.mode(kind)) for kind, name in _MODE_NAMES.items()}
+
+
+def _format(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _to_number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

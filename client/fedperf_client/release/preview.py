@@ -63,36 +63,23 @@ class Preview:
 
     Attributes:
         slot: with its privacy parameters.
-        opens_at: when its release is sampled.
-        leaves_at: when it is sent.
         schema: names and shapes of the values that are sent.
         payload_bytes: size of the release, without signature.
-        noise_stddev: of each number, in units of the most that one workload can contribute.
         epsilon: the cost of this slot alone.
         replace_one_epsilon: the same when one workload is replaced.
         spent: epsilon of the period's charges until now.
         spent_after: epsilon with this slot as the next one.
-        budget_epsilon: promised for the period.
         sample: the mechanism's result on public data.
     """
 
     slot: Slot
-    opens_at: datetime
-    leaves_at: datetime
     schema: tuple[str, ...]
     payload_bytes: int
-    noise_stddev: float
     epsilon: float
     replace_one_epsilon: float
     spent: float
     spent_after: float
-    budget_epsilon: float
     sample: NoisySum
-
-    @property
-    def marginal_epsilon(self) -> float:
-        """Return the cost that this slot adds to the spent budget."""
-        return self.spent_after - self.spent
 
 
 def preview(
@@ -125,16 +112,12 @@ def preview(
     after = before if key in charged else [*before, slot]
     return Preview(
         slot=slot,
-        opens_at=schedule.opens_at(key),
-        leaves_at=schedule.replies_at(key),
         schema=_schema(slot, sample),
         payload_bytes=len(encode_release(sample)),
-        noise_stddev=slot.parameters.noise_multiplier,
         epsilon=epsilon(to_events([slot]), budget.delta),
         replace_one_epsilon=replace_one_epsilon(to_events([slot]), budget.delta),
         spent=epsilon(to_events(before), budget.delta),
         spent_after=epsilon(to_events(after), budget.delta),
-        budget_epsilon=budget.epsilon,
         sample=sample,
     )
 

@@ -14,7 +14,7 @@ A forecast shows the schedule of a policy and of its alternatives; nothing is ch
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -157,8 +157,8 @@ class ScheduleForecast:
     """The expected figures of a period.
 
     Attributes:
-        first: slot of the first release; None where nothing leaves.
-        first_opens_at: what is stored by then counts.
+        first_opens_at: of the first release; what is stored by then counts. None where nothing
+            leaves.
         first_leaves_at: when the first release leaves.
         reports: number of report slots.
         updates: number of model updates, without extra ones.
@@ -166,7 +166,6 @@ class ScheduleForecast:
             over the rest of the period; without any reports it is e.
     """
 
-    first: SlotKey | None
     first_opens_at: datetime | None
     first_leaves_at: datetime | None
     reports: int
@@ -266,7 +265,6 @@ def forecast(
     times = Schedule(calendar, ())
     first = min((*reports, *updates), key=times.replies_at, default=None)
     return ScheduleForecast(
-        first=first,
         first_opens_at=None if first is None else times.opens_at(first),
         first_leaves_at=None if first is None else times.replies_at(first),
         reports=len(reports),
@@ -279,10 +277,19 @@ def forecast_alternatives(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime
 ) -> dict[str, ScheduleForecast]:
     """Forecast with another epsilon, another declaration, or more members, by the change."""
+    lifetime = policy.lifetime_epsilon and max(policy.lifetime_epsilon, 2 * policy.epsilon)
+    doubled = replace(policy, epsilon=2 * policy.epsilon, lifetime_epsilon=lifetime)
+    others = {f"epsilon = {doubled.epsilon:g}": doubled}
+    many, every = 2 * policy.nominal_workloads, policy.nominal_workloads
+    if many * policy.delta < 1:
+        others[f"nominal_workloads = {many:g}"] = replace(policy, nominal_workloads=many)
+    if policy.workloads_per_window is None:
+        others[f"workloads_per_window = {every:g}"] = replace(policy, workloads_per_window=every)
     more = f"{MORE_MEMBERS} more organizations like this one"
     return {
-        change: forecast(other, calendar, at=at) for change, other in _alternative_policies(policy)
-    } | {more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS)}
+        **{change: forecast(other, calendar, at=at) for change, other in others.items()},
+        more: forecast(policy, calendar, at=at, members=1 + MORE_MEMBERS),
+    }
 
 
 def span_covered(schedule: Schedule, key: SlotKey, regime_starts: Sequence[datetime] = ()) -> Span:
@@ -397,10 +404,10 @@ def _plan_reports(
     """
     period = calendar.period
     single_noise = _single_report_noise(_report_budget(policy, calendar, at=at))
-    begins = _find_first_window(calendar, at)
+    begins, first = _find_first(calendar, at)
     plans: list[ReportPlan] = []
     for count in range(1, period.windows - begins + 1):
-        groups = _spread_groups(policy, calendar, count, at=at)
+        groups = _spread_groups(policy, calendar, count, begins=begins, first=first)
         noise = single_noise * math.sqrt(sum(len(each.keys) for each in groups))
         ratios = [each.signal_to_noise(policy, noise) for each in groups]
         variances = {
@@ -418,32 +425,46 @@ def _plan_reports(
 
 
 def _spread_groups(
-    policy: Policy, calendar: ReleaseCalendar, count: int, *, at: datetime
+    policy: Policy, calendar: ReleaseCalendar, count: int, *, begins: int, first: SlotKey | None
 ) -> tuple[ReportGroup, ...]:
-    """Return `count` groups: the first as early as possible, the others evenly after it."""
-    begins, total = _find_first_window(calendar, at), calendar.period.windows
+    """Return `count` groups from the window `begins` on, the later ones spread evenly.
+
+    The directed slots of the first group open next after its plain one, `first`: they are the
+    window's own, or those of the next window, where that has no group of its own.
+    """
+
+    def ordinary_keys(window: int, *, since: int = 0) -> tuple[SlotKey, ...]:
+        indices = range(since, len(calendar.report_slots))
+        return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
+
+    total = calendar.period.windows
     gap = (total - begins) / count
     later = [begins + place * (total - begins) // count for place in range(1, count)]
     per_window = policy.workloads_per_window or policy.nominal_workloads / total
     fresh = min(policy.nominal_workloads, per_window * gap)
-    first = _first_keys(calendar, begins, at=at, later=later)
+    keys = ordinary_keys(begins)
+    if first is not None:
+        refining, window = calendar.report_slots[1:], begins
+        leaves_after = calendar.report_times[first.index].replies_after
+        if refining and refining[0].opens_after < leaves_after:
+            window += 1
+        has_room = window not in later and window < total
+        keys = (first, *(ordinary_keys(window, since=1) if has_room else ()))
     return (
-        ReportGroup(first, begins, policy.nominal_workloads),
-        *(ReportGroup(_ordinary_keys(calendar, window), window, fresh) for window in later),
+        ReportGroup(keys, begins, policy.nominal_workloads),
+        *(ReportGroup(ordinary_keys(window), window, fresh) for window in later),
     )
 
 
-def _find_first_window(calendar: ReleaseCalendar, at: datetime) -> int:
-    """Return the window of the first report after joining; `period.windows` if none remains."""
-    if not calendar.first_slots:
-        return calendar.period.nearest_window(at)
-    first = _find_first_slot(calendar, at)
-    return calendar.period.windows if first is None else first.window
+def _find_first(calendar: ReleaseCalendar, at: datetime) -> tuple[int, SlotKey | None]:
+    """Return the window of the first report after joining, and its slot if it is a first slot.
 
-
-def _find_first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
-    """Return the next of the first slots that opens at `at` or later."""
+    That is the next of the first slots that opens at `at` or later. The window is
+    `period.windows` if none remains.
+    """
     period, ordinary = calendar.period, len(calendar.report_slots)
+    if not calendar.first_slots:
+        return period.nearest_window(at), None
     coming = [
         (opens_at, window, index)
         for window in range(period.nearest_window(at), period.windows)
@@ -451,37 +472,9 @@ def _find_first_slot(calendar: ReleaseCalendar, at: datetime) -> SlotKey | None:
         if (opens_at := period.window_start(window) + times.opens_after) >= at
     ]
     if not coming:
-        return None
+        return period.windows, None
     _, window, index = min(coming)
-    return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
-
-
-def _ordinary_keys(
-    calendar: ReleaseCalendar, window: int, *, since: int = 0
-) -> tuple[SlotKey, ...]:
-    """Return the report slots that every window has, from that index on."""
-    indices = range(since, len(calendar.report_slots))
-    return tuple(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index) for index in indices)
-
-
-def _first_keys(
-    calendar: ReleaseCalendar, begins: int, *, at: datetime, later: Sequence[int]
-) -> tuple[SlotKey, ...]:
-    """Return the slots of the first group; its directed ones open next after its plain one.
-
-    These are the window's own, or of the next window where that is not one of the `later` ones.
-    """
-    first = _find_first_slot(calendar, at)
-    if first is None:
-        return _ordinary_keys(calendar, begins)
-    refining = calendar.report_slots[1:]
-    leaves_after = calendar.report_times[first.index].replies_after
-    window = begins
-    if refining and refining[0].opens_after < leaves_after:
-        window += 1
-    if window in later or not window < calendar.period.windows:
-        return (first,)
-    return (first, *_ordinary_keys(calendar, window, since=1))
+    return window, SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
 
 def _mean_error(variance_by_window: dict[int, float], windows: range) -> float:
@@ -575,18 +568,6 @@ def _update_parameters(
         lambda noise: [*fixed, *[to_event(parameters(noise))] * charged], policy.budget
     )
     return parameters(noise)
-
-
-def _alternative_policies(policy: Policy) -> Iterator[tuple[str, Policy]]:
-    lifetime = policy.lifetime_epsilon and max(policy.lifetime_epsilon, 2 * policy.epsilon)
-    doubled = replace(policy, epsilon=2 * policy.epsilon, lifetime_epsilon=lifetime)
-    yield f"epsilon = {doubled.epsilon:g}", doubled
-    many = 2 * policy.nominal_workloads
-    if many * policy.delta < 1:
-        yield f"nominal_workloads = {many:g}", replace(policy, nominal_workloads=many)
-    if policy.workloads_per_window is None:
-        every = policy.nominal_workloads
-        yield f"workloads_per_window = {every:g}", replace(policy, workloads_per_window=every)
 
 
 def _collected_until(schedule: Schedule, key: SlotKey) -> datetime:

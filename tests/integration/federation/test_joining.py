@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.commands.checks import Severity, examine, process_environment
+from fedperf_client.commands.checks import Environment, Severity, examine
 from fedperf_client.home.config import Home
 from fedperf_client.node.enrollment import InvalidJoinUrlError, JoinRefusedError, Membership, join
 from fedperf_client.node.exchange import ExchangeClient, ExchangeError
@@ -130,7 +130,7 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
     home.directory.mkdir(mode=0o700)
 
     def verdicts() -> dict[str, Severity]:
-        found = examine(home, process_environment(system_clock))
+        found = examine(home, Environment(system_clock))
         return {each.check: each.verdict for each in found}
 
     with world(new_server(tmp_path / "server", calendar())) as server:

@@ -18,7 +18,7 @@ from tests.unit.client.homes import empty_home, fedperf
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("COLUMNS", "200")
     here = ClusterConfig(nodes=1, cores=2, memory_bytes=2**33)
-    monkeypatch.setattr(advise_logs, "_local_cluster", lambda: here)
+    monkeypatch.setattr(advise_logs, "cluster_config", lambda cores: here)
     return empty_home(tmp_path, monkeypatch)
 
 

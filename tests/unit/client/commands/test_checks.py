@@ -20,7 +20,6 @@ from fedperf_client.commands.checks import (
     Finding,
     Severity,
     examine,
-    process_environment,
 )
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
@@ -441,7 +440,7 @@ def test_the_command_ends_with_3_where_there_is_a_problem(never_joined: Home) ->
 
 
 def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
-    around = process_environment(lambda: datetime.now(UTC))
+    around = Environment(lambda: datetime.now(UTC))
     for check in ("versions", "history", "disk"):
         assert Severity.PROBLEM not in {each.verdict for each in of(never_joined, check, around)}
     assert "DuckDB profile" in of(never_joined, "history", around)[0].what
@@ -450,7 +449,7 @@ def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
 def test_a_coordinator_that_is_off_is_said_within_seconds(home: Home) -> None:
     found = Membership.load(home.identity)
     replace(found, exchange_address="127.0.0.1:9").save(home.identity)
-    real = process_environment(lambda: NOW)
+    real = Environment(lambda: NOW)
     [said] = of(home, "coordinator", replace(AROUND, status=real.status))
     assert said.verdict is Severity.WARNING
     assert "127.0.0.1:9" in said.what

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedperf_client.commands import predict
-from fedperf_client.commands.checks import Finding, Severity, examine, process_environment
+from fedperf_client.commands.checks import Environment, Finding, Severity, examine
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from tests.pages import ENGINEER
@@ -49,7 +49,7 @@ def plan_on(home: Home, platform: str) -> str:
 
 
 def of_doctor(home: Home, now: datetime) -> list[Finding]:
-    found = examine(home, process_environment(lambda: now))
+    found = examine(home, Environment(lambda: now))
     return [each for each in found if each.check == "drift"]
 
 

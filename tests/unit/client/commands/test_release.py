@@ -16,12 +16,10 @@ from fedperf_client.home.config import Home, write_private
 from fedperf_client.node import exchange
 from fedperf_client.node.enrollment import load_or_create_key
 from fedperf_client.release import preview as example_history
-from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.gate import ReleaseGate, WithheldError
 from fedperf_client.release.history import receipt_path
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.ledger_files import ConfirmedRelease
-from fedperf_client.release.policy import ReleaseMode, load_policy
+from fedperf_client.release.policy import ReleaseMode, load_policy, store_modes
 from fedperf_client.release.preview import example_release
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.exchange import Receipt, SignedReceipt
@@ -36,10 +34,11 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.runtime.process import process_lock
-from fedperf_shared.wire.codec import encode_receipt, encode_signed_receipt
+from fedperf_shared.wire.codec import decode_signed_receipt, encode_receipt, encode_signed_receipt
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
+from tests.fakes.released import release_now
 from tests.fakes.tangents import install_plans
 from tests.unit.client.contributions.seeded_noise import seeded
 from tests.unit.client.homes import made_home
@@ -114,8 +113,7 @@ class Scene:
         signed = encode_signed_receipt(SignedReceipt(content, sign(COORDINATOR, content)))
         write_private(receipt_path(self.home.receipts, ledger, key), signed)
         if not changes:
-            receipt = exchange.read_receipt(signed, MEMBERSHIP)
-            ledger.confirm(ConfirmedRelease.from_receipt(receipt, receipt.signed))
+            ledger.confirm(exchange.confirmed(decode_signed_receipt(signed), MEMBERSHIP))
 
 
 @pytest.fixture
@@ -126,7 +124,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: Scene) -> None:
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     scene.at(open_at(0))
     before = contents(scene.home.directory)
     update, report = scene("preview", "--json").rows()
@@ -251,7 +249,7 @@ def test_the_list_says_how_far_every_release_came(scene: Scene) -> None:
     ledger = scene.begin()
     gate = scene.gate(ledger)
     for window in range(3):
-        gate.release(report_key(window), empty_report, at=open_at(window))
+        release_now(gate, report_key(window), empty_report, at=open_at(window))
     scene.confirm(ledger, report_key(0))
     scene.confirm(ledger, report_key(1), sequence=2, payload_sha256=bytes(32))
     gate.seal(report_key(3), empty_report, at=open_at(3), mode=ReleaseMode.ASK)
@@ -292,7 +290,7 @@ def test_a_receipt_that_does_not_hold_is_said_to(
 ) -> None:
     scene.join()
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     scene.confirm(ledger, report_key(0), **(changes or {"sequence": 1}))
     if changes is None:
         path = receipt_path(scene.home.receipts, ledger, report_key(0))
@@ -307,7 +305,7 @@ def test_a_sequence_number_counts_once(scene: Scene) -> None:
     scene.join()
     ledger = scene.begin()
     for window in range(2):
-        scene.gate(ledger).release(report_key(window), empty_report, at=open_at(window))
+        release_now(scene.gate(ledger), report_key(window), empty_report, at=open_at(window))
         scene.confirm(ledger, report_key(window), sequence=1)
     assert [row["receipt"] for row in scene("list", "--json").rows()] == [False, False]
 
@@ -340,7 +338,7 @@ def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene
     assert (shown["noise_stddev"], shown["nominal_workloads"]) == (20.0, 60.0)
     kinds = [row["kind"] for row in scene("slots", "--json").rows()]
     assert kinds == ["residual_report", "directed_report"]
-    scene.gate(ledger).release(DIRECTED, empty_report, at=planned.opens_at(DIRECTED))
+    release_now(scene.gate(ledger), DIRECTED, empty_report, at=planned.opens_at(DIRECTED))
     (row,) = scene("list", "--json").rows()
     assert (row["kind"], row["bytes"]) == ("directed_report", shown["bytes"])
     left = scene("show", "report-0-1", "--json").json()
@@ -367,7 +365,7 @@ def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
     assert 8 * DIRECTIONS < int(str(shown["bytes"])) < 8 * DIRECTIONS + 200
     kinds = {row["kind"] for row in scene("slots", "--json").rows()}
     assert kinds == {"residual_report", "tangent_update"}
-    scene.gate(ledger).release(update_key(0), example_release, at=open_at(0))
+    release_now(scene.gate(ledger), update_key(0), example_release, at=open_at(0))
     (row,) = scene("list", "--json").rows()
     assert (row["kind"], row["bytes"]) == ("tangent_update", shown["bytes"])
     left = scene("show", "update-0-0", "--json").json()
@@ -377,7 +375,7 @@ def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
 
 def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     later = START + timedelta(days=400)
     moved = replace(calendar(models=0), period=replace(calendar().period, start=later))
     planned = plan_schedule(load_policy(scene.home.policy), moved)
@@ -418,7 +416,7 @@ def test_what_cannot_be_is_one_clear_line_and_changes_nothing(
 
 def test_what_has_left_cannot_be_called_back(scene: Scene) -> None:
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     scene.at(open_at(0))
     ended = scene("withhold", "report-0-0")
     assert ended.code == 5
@@ -444,7 +442,7 @@ def test_a_kind_that_never_leaves_is_not_approved(scene: Scene) -> None:
 def test_tables_fit_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     for command in ("slots", "list"):
         text = scene(command).out
         assert re.search(r"2027-01-2\d \d\d:\d\d ", text), "it is whole"
@@ -575,7 +573,7 @@ def test_times_are_in_words_or_as_a_table_has_room(
     scene: Scene, command: tuple[str, ...], times: set[str]
 ) -> None:
     ledger = scene.begin()
-    scene.gate(ledger).release(report_key(0), empty_report, at=open_at(0))
+    release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     said = scene(*command).out
     found = re.findall(r"\d{4}-\d{2}-\d{2}\S*(?: \d\S*)?", said)
     assert times <= set(found)

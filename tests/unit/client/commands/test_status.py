@@ -12,9 +12,8 @@ from fedperf_client.commands.planned_releases import ExpectedCalendar, store_cal
 from fedperf_client.home.config import Contact, Home
 from fedperf_client.node.participant import open_ledger
 from fedperf_client.release.decisions import Decisions, Outcome
-from fedperf_client.release.effective_policy import store_modes
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.policy import load_policy
+from fedperf_client.release.policy import load_policy, store_modes
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.runtime.process import process_lock
 from tests.unit.client.homes import with_history

@@ -11,7 +11,6 @@ from fedperf_client.contributions.mechanisms import (
     GRID_EXPONENT,
     PointResiduals,
     WorkloadResiduals,
-    point_vector,
     sum_cell_query,
     sum_points,
 )
@@ -96,7 +95,7 @@ def test_both_bounds_are_reached_so_no_smaller_sensitivity_would_do() -> None:
 def test_the_bound_holds_even_if_a_design_changes_after_it_was_checked() -> None:
     design = a_design(1)
     design.directions[:] *= 1.01
-    assert not point_vector(workload([0], [1e9]), design).any()
+    assert not sum_points([workload([0], [1e9])], design).any()
 
 
 @given(workloads=st.lists(any_workload(), max_size=5), design=DESIGNS)
@@ -175,13 +174,13 @@ def test_executions_whose_shares_are_no_mean_count_zero_even_inside_the_bound(
     shares: list[float],
 ) -> None:
     mean = replace(workload([2, 2], [0.001, 0.001]), shares=np.array([0.75, 0.25]))
-    assert point_vector(mean, a_design(3)).any()
-    assert not point_vector(replace(mean, shares=np.array(shares)), a_design(3)).any()
+    assert sum_points([mean], a_design(3)).any()
+    assert not sum_points([replace(mean, shares=np.array(shares))], a_design(3)).any()
 
 
 @pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e300])
 def test_hostile_residuals_stay_inside_the_bound(hostile: float) -> None:
-    assert squared(point_vector(workload([3, 4], [hostile, 0.2]), a_design(6))) <= BOUND**2
+    assert squared(sum_points([workload([3, 4], [hostile, 0.2])], a_design(6))) <= BOUND**2
 
 
 def test_an_empty_window_sends_noise_of_the_same_shape() -> None:

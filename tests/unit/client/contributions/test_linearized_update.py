@@ -14,7 +14,6 @@ from fedperf_client.contributions import mechanisms
 from fedperf_client.contributions.mechanisms import (
     GRID_EXPONENT,
     WorkloadFeatures,
-    feature_vector,
     noisy,
     sum_features,
 )
@@ -55,7 +54,7 @@ def norm(steps: NDArray[np.int64]) -> float:
 def test_whatever_a_workload_holds_it_adds_at_most_one(
     workload: WorkloadFeatures, clip: float
 ) -> None:
-    assert norm(feature_vector(workload, clip)) <= ONE
+    assert norm(sum_features([workload], clip)) <= ONE
 
 
 @given(st.lists(workloads(), max_size=3), workloads())
@@ -63,7 +62,7 @@ def test_a_workload_more_moves_the_sum_by_its_own_vector_alone(
     others: list[WorkloadFeatures], one: WorkloadFeatures
 ) -> None:
     moved = sum_features([*others, one], 0.5) - sum_features(others, 0.5)
-    np.testing.assert_array_equal(moved, feature_vector(one, 0.5))
+    np.testing.assert_array_equal(moved, sum_features([one], 0.5))
 
 
 def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught(
@@ -72,15 +71,15 @@ def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught(
     """The bound is reached, so anything longer breaks it and counts zero."""
     features = np.random.default_rng(1).standard_normal((1, DIRECTIONS))
     workload = WorkloadFeatures(features, np.array([9.0]))
-    assert (1 - 1e-5) * ONE < norm(feature_vector(workload, 0.5)) <= ONE
+    assert (1 - 1e-5) * ONE < norm(sum_features([workload], 0.5)) <= ONE
 
     def as_long_as_they_are(features: NDArray[np.float64], clip: float) -> Design:
         return public_design(features.T / clip, np.full(len(features), clip))
 
     monkeypatch.setattr(mechanisms, "unit_feature_design", as_long_as_they_are)
-    assert norm(feature_vector(workload, 0.5)) == 0
+    assert norm(sum_features([workload], 0.5)) == 0
     short = replace(workload, features=features / np.linalg.norm(features) / 2)
-    assert norm(feature_vector(short, 0.5)) == pytest.approx(ONE / 2, rel=1e-4)
+    assert norm(sum_features([short], 0.5)) == pytest.approx(ONE / 2, rel=1e-4)
 
 
 def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clipped_residuals() -> (
@@ -90,7 +89,7 @@ def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clip
     residuals = np.array([0.2, -0.1, 7.0])
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     expected = (unit * np.array([0.4, -0.2, 1.0])[:, None]).mean(0)
-    found = feature_vector(WorkloadFeatures(features, residuals), 0.5)
+    found = sum_features([WorkloadFeatures(features, residuals)], 0.5)
     np.testing.assert_allclose(found / ONE, expected, atol=2e-6)
 
 
@@ -98,18 +97,18 @@ def test_shares_weigh_the_executions_and_sum_to_one_at_most() -> None:
     features = np.random.default_rng(2).standard_normal((2, DIRECTIONS))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     shares = np.array([0.75, 0.25])
-    found = feature_vector(WorkloadFeatures(features, np.full(2, 9.0), shares), 0.5)
+    found = sum_features([WorkloadFeatures(features, np.full(2, 9.0), shares)], 0.5)
     np.testing.assert_allclose(found / ONE, shares @ unit, atol=2e-6)
     for wrong in (2 * shares, -shares, np.array([1.5, -0.5]), shares[:1], np.full(2, np.nan)):
-        assert not feature_vector(WorkloadFeatures(features, np.full(2, 9.0), wrong), 0.5).any()
+        assert not sum_features([WorkloadFeatures(features, np.full(2, 9.0), wrong)], 0.5).any()
 
 
 def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() -> None:
     features = np.ones((3, DIRECTIONS))
     features[0, 5] = np.nan
     workload = WorkloadFeatures(features, np.array([1.0, np.nan, 1.0]))
-    expected = feature_vector(WorkloadFeatures(np.ones((1, DIRECTIONS)), np.array([1.0])), 3.0)
-    np.testing.assert_allclose(feature_vector(workload, 1.0), expected, atol=1)
+    expected = sum_features([WorkloadFeatures(np.ones((1, DIRECTIONS)), np.array([1.0]))], 3.0)
+    np.testing.assert_allclose(sum_features([workload], 1.0), expected, atol=1)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() 
     [np.ones((2, DIRECTIONS)), np.ones((1, DIRECTIONS + 1)), np.ones(DIRECTIONS), np.ones((1, 0))],
 )
 def test_a_workload_of_the_wrong_shape_counts_zero(features: NDArray[np.float64]) -> None:
-    assert not feature_vector(WorkloadFeatures(features, np.ones(1)), 0.5).any()
+    assert not sum_features([WorkloadFeatures(features, np.ones(1))], 0.5).any()
 
 
 def update(noise: Any, total: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -11,7 +11,6 @@ from fedperf_client.contributions.mechanisms import (
     GRID_EXPONENT,
     REPORT_VALUES,
     WorkloadResiduals,
-    residual_vector,
     sum_residuals,
 )
 from fedperf_shared.errors import ConfigurationError
@@ -76,7 +75,7 @@ def test_the_bound_holds_even_if_the_basis_gives_too_long_a_vector(
         return vector
 
     monkeypatch.setattr(mechanisms, "contribution", too_long)
-    assert not residual_vector(workload([0], [0.0]), 1.0).any()
+    assert not sum_residuals([workload([0], [0.0])], 1.0).any()
 
 
 def test_a_workload_counts_once_whatever_its_number_of_executions() -> None:
@@ -106,7 +105,7 @@ def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
 
 @pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e300])
 def test_hostile_residuals_stay_inside_the_bound(hostile: float) -> None:
-    vector = residual_vector(workload([3, 4], [hostile, 0.2]), 1.5)
+    vector = sum_residuals([workload([3, 4], [hostile, 0.2])], 1.5)
     assert sum(int(value) ** 2 for value in vector) <= BOUND**2
 
 

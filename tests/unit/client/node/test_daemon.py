@@ -27,14 +27,14 @@ from fedperf_client.node.exchange import (
     ExchangeError,
     NoMemberError,
     RefusedByCoordinatorError,
-    VerifiedReceipt,
-    verified,
+    confirmed,
 )
 from fedperf_client.node.participant import Participant, TooLateError, open_ledger
 from fedperf_client.node.updates import RequestRefusedError
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.history import past_releases
 from fedperf_client.release.ledger import PrivacyLedger, ReleaseState
+from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.workers.worker_process import (
     BackgroundRunner,
@@ -138,19 +138,19 @@ class FakeExchange(Exchange):
     def publish(self, correction: Correction) -> None:
         self.published, self.published_at = correction, self._clock()
 
-    def submit(self, signed: SignedRelease) -> VerifiedReceipt:
+    def submit(self, signed: SignedRelease) -> ConfirmedRelease:
         self.tried += 1
         self._called("submit")
         self.submitted.append((self._clock(), signed))
         slot = decode_release(signed.payload).slot
         return self._receipt(slot, self.left_before.get(slot, signed.payload), len(self.submitted))
 
-    def receipts(self) -> tuple[VerifiedReceipt, ...]:
+    def receipts(self) -> tuple[ConfirmedRelease, ...]:
         self._called("receipts")
         left = enumerate(self.left_before.items(), 1)
         return tuple(self._receipt(slot, payload, number) for number, (slot, payload) in left)
 
-    def _receipt(self, slot: SlotKey, payload: bytes, sequence: int) -> VerifiedReceipt:
+    def _receipt(self, slot: SlotKey, payload: bytes, sequence: int) -> ConfirmedRelease:
         receipt = Receipt(
             self._membership.organization_id,
             slot.release_id(TABLE.period),
@@ -160,7 +160,7 @@ class FakeExchange(Exchange):
         )
         content = encode_receipt(receipt)
         signed = SignedReceipt(content, sign(self.signing_key, content))
-        return verified(signed, self._membership)
+        return confirmed(signed, self._membership)
 
     def model(self, version: int = 0) -> SharedModel:
         self._called("model")

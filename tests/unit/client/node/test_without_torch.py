@@ -29,6 +29,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.gate import ReleaseGate
+from tests.fakes.released import release_now
 from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.noise import system_noise
 from fedperf_client.release.policy import Policy
@@ -57,7 +58,8 @@ def compute(task, *, seconds=None):
 ledger = PrivacyLedger.create(home.ledger(START), PrivacyBudget(2.0, 1e-6), schedule)
 maker = ReportMaker(home, schedule, fetch=lambda slot: None, compute=compute)
 release = lambda slot, noise: maker.release(slot, noise, seconds=60)
-signed = ReleaseGate(ledger, system_noise, new_private_key()).release(key, release, at=START + hour)
+gate = ReleaseGate(ledger, system_noise, new_private_key())
+signed = release_now(gate, key, release, at=START + hour)
 assert decode_release(signed.payload).slot == key
 assert asked[0].any()
 with daemon._worker_processes(schedule, Policy(size_class=SizeClass.LARGE, nominal_workloads=5000)):

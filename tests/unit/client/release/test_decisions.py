@@ -19,6 +19,7 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import SlotKey
 from tests.fakes.empty_reports import empty_report
+from tests.fakes.released import release_now
 from tests.unit.client.contributions.seeded_noise import seeded
 from tests.unit.client.release.periods import START, new_ledger, open_at, report_key
 
@@ -116,7 +117,7 @@ def test_what_was_withheld_stays_so_once_its_slot_is_open(decisions: Decisions) 
 def test_nothing_is_decided_about_what_has_left_or_is_over(
     ledger: PrivacyLedger, decisions: Decisions, gate: ReleaseGate
 ) -> None:
-    gate.release(KEY, empty_report, at=OPEN)
+    release_now(gate, KEY, empty_report, at=OPEN)
     with pytest.raises(DecisionTooLateError, match="left"):
         decisions.decide(KEY, WITHHELD, at=OPEN)
     decisions.path.unlink()  # even where the decisions were lost
@@ -217,7 +218,7 @@ def test_a_file_that_is_none_of_ours_stops_the_release(
 ) -> None:
     decisions.path.write_bytes(b"hello" * 500)
     with pytest.raises(StorageError):
-        gate.release(KEY, empty_report, at=OPEN)
+        release_now(gate, KEY, empty_report, at=OPEN)
     assert ledger.entries() == ()
 
 

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedperf_client.contributions.mechanisms import NoiseSource, noise_alone
-from fedperf_client.node.exchange import read_receipt
+from fedperf_client.node.exchange import confirmed
 from fedperf_client.release.gate import MalformedReleaseError, Mechanism, ReleaseGate
 from fedperf_client.release.ledger import (
     LedgerDisagreesError,
@@ -37,10 +37,16 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from fedperf_shared.wire.codec import decode_release, encode_receipt, encode_signed_receipt
+from fedperf_shared.wire.codec import (
+    decode_release,
+    decode_signed_receipt,
+    encode_receipt,
+    encode_signed_receipt,
+)
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
 from tests.fakes.questions import DIRECTED
+from tests.fakes.released import release_now
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise, seeded
 from tests.unit.client.release.periods import (
@@ -92,10 +98,10 @@ def test_a_repeated_request_gets_the_stored_bytes(
     gate: ReleaseGate, ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey
 ) -> None:
     mechanism = CountingMechanism()
-    first = gate.release(report_key(0), mechanism, at=open_at(0))
-    again = gate.release(report_key(0), mechanism, at=open_at(3))
+    first = release_now(gate, report_key(0), mechanism, at=open_at(0))
+    again = release_now(gate, report_key(0), mechanism, at=open_at(3))
     other_gate = ReleaseGate(PrivacyLedger.open(ledger.path), seeded(9), key)
-    assert first == again == other_gate.release(report_key(0), mechanism, at=open_at(4))
+    assert first == again == release_now(other_gate, report_key(0), mechanism, at=open_at(4))
     assert len(mechanism.slots) == 1
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
 
@@ -104,7 +110,7 @@ def test_what_leaves_is_signed_and_made_with_the_schedules_parameters(
     gate: ReleaseGate, key: ec.EllipticCurvePrivateKey
 ) -> None:
     mechanism = CountingMechanism()
-    signed = gate.release(report_key(2), mechanism, at=open_at(2))
+    signed = release_now(gate, report_key(2), mechanism, at=open_at(2))
     verify(key.public_key(), signed.payload, signed.signature)
     assert mechanism.slots[0].parameters == ReportParameters(20.0, 1.5)
     report = decode_release(signed.payload)
@@ -121,7 +127,7 @@ def test_the_charge_stands_before_the_noise_is_drawn(
         seen.extend(entry.state for entry in PrivacyLedger.open(ledger.path).entries())
         return update_of(slot, noise)
 
-    gate.release(update_key(0), looking, at=open_at(0))
+    release_now(gate, update_key(0), looking, at=open_at(0))
     assert seen == [ReleaseState.RESERVED]
 
 
@@ -130,9 +136,9 @@ def test_nothing_is_drawn_for_a_slot_that_is_refused(
 ) -> None:
     mechanism = CountingMechanism()
     with pytest.raises(SlotNotPlannedError):
-        gate.release(report_key(77), mechanism, at=open_at(0))
+        release_now(gate, report_key(77), mechanism, at=open_at(0))
     with pytest.raises(SlotNotDueError):
-        gate.release(report_key(0), mechanism, at=START)
+        release_now(gate, report_key(0), mechanism, at=START)
     assert mechanism.slots == []
     assert ledger.entries() == ()
 
@@ -144,9 +150,9 @@ def test_a_mechanism_that_fails_wastes_its_slot_and_nothing_leaves(
         raise MalformedReleaseError("broken")
 
     with pytest.raises(MalformedReleaseError):
-        gate.release(report_key(0), failing, at=open_at(0))
+        release_now(gate, report_key(0), failing, at=open_at(0))
     with pytest.raises(SlotSpentError):
-        gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+        release_now(gate, report_key(0), CountingMechanism(), at=open_at(0))
     assert ledger.stored(report_key(0)) is None
     assert ledger.spent(open_at(0)) > 0
 
@@ -177,7 +183,7 @@ def test_only_the_release_of_the_slot_leaves(
     gate: ReleaseGate, ledger: PrivacyLedger, mechanism: Mechanism
 ) -> None:
     with pytest.raises(MalformedReleaseError):
-        gate.release(report_key(0), mechanism, at=open_at(0))
+        release_now(gate, report_key(0), mechanism, at=open_at(0))
     assert ledger.stored(report_key(0)) is None
 
 
@@ -198,12 +204,12 @@ def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
     gate = ReleaseGate(staged, seeded(), key)
     at = staged.schedule.opens_at(DIRECTED)
     shown = preview_of(staged, DIRECTED, empty_report)
-    signed = gate.release(DIRECTED, empty_report, at=at)
+    signed = release_now(gate, DIRECTED, empty_report, at=at)
     report = decode_release(signed.payload)
     assert isinstance(report, DirectedReport)
     assert report.values.shape == (16,)
     assert len(signed.payload) == shown.payload_bytes
-    assert shown.noise_stddev == 20.0
+    assert shown.slot.parameters.noise_multiplier == 20.0
     assert shown.schema[1] == "values: 16 noisy integers"
     assert shown.epsilon == preview_of(staged, report_key(0), empty_report).epsilon
 
@@ -217,7 +223,7 @@ def test_a_directed_slot_lets_no_other_size_out(
 
     gate = ReleaseGate(staged, seeded(), key)
     with pytest.raises(MalformedReleaseError, match="16 int64 values"):
-        gate.release(DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
+        release_now(gate, DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
 
 
 def test_an_update_by_dp_sgd_does_not_leave_even_in_a_slot_of_its_own(
@@ -229,7 +235,8 @@ def test_an_update_by_dp_sgd_does_not_leave_even_in_a_slot_of_its_own(
 
     ledger = new_ledger(tmp_path, method=ModelMethod.UNSPECIFIED)
     with pytest.raises(MalformedReleaseError, match="does not leave"):
-        ReleaseGate(ledger, seeded(), key).release(
+        release_now(
+            ReleaseGate(ledger, seeded(), key),
             update_key(0),
             made,  # type: ignore[arg-type]  # what an older version made
             at=open_at(0),
@@ -249,9 +256,9 @@ def test_a_step_at_a_tangent_of_another_size_does_not_leave(
 
     ledger = new_ledger(tmp_path)
     with pytest.raises(MalformedReleaseError, match="256 int64 values"):
-        ReleaseGate(ledger, seeded(), key).release(update_key(0), wrong, at=open_at(0))
+        release_now(ReleaseGate(ledger, seeded(), key), update_key(0), wrong, at=open_at(0))
     with pytest.raises(MalformedReleaseError, match="made a release"):
-        ReleaseGate(ledger, seeded(), key).release(update_key(1), other_kind, at=open_at(1))
+        release_now(ReleaseGate(ledger, seeded(), key), update_key(1), other_kind, at=open_at(1))
 
 
 def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> Preview:
@@ -268,24 +275,22 @@ def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> P
 def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
-    gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+    release_now(gate, report_key(0), CountingMechanism(), at=open_at(0))
     before = contents(ledger.path.parent)
     shown = preview_of(ledger, report_key(1), empty_report)
     assert contents(ledger.path.parent) == before
-    released = gate.release(report_key(1), CountingMechanism(), at=open_at(1))
+    released = release_now(gate, report_key(1), CountingMechanism(), at=open_at(1))
     assert shown.payload_bytes == len(released.payload)
-    assert shown.noise_stddev == 20.0
+    assert shown.slot.parameters.noise_multiplier == 20.0
     assert shown.spent_after == ledger.spent(open_at(1)) > shown.spent > 0
-    assert shown.replace_one_epsilon > shown.epsilon > shown.marginal_epsilon > 0
-    assert shown.leaves_at > shown.opens_at > START
-    assert shown.budget_epsilon == 1.0
+    assert shown.replace_one_epsilon > shown.epsilon > shown.spent_after - shown.spent > 0
     assert "192 noisy integers" in shown.schema[1]
 
 
 def test_a_preview_of_an_update_says_how_many_numbers_leave(ledger: PrivacyLedger) -> None:
     shown = preview_of(ledger, update_key(1), update_of)
     assert shown.schema[1:] == (f"values: {DIRECTIONS} noisy integers",)
-    assert shown.noise_stddev == 40.0
+    assert shown.slot.parameters.noise_multiplier == 40.0
     with pytest.raises(SlotNotPlannedError):
         preview_of(ledger, update_key(9), update_of)
     with pytest.raises(PrivacyRefusedError, match="no report"):
@@ -328,23 +333,22 @@ def receipt_of(
 def stored_receipt(
     ledger: PrivacyLedger, signed: bytes, *, key: SlotKey | None = None
 ) -> ConfirmedRelease:
-    receipt = read_receipt(signed, MEMBERSHIP)
-    confirmed = ConfirmedRelease.from_receipt(receipt, receipt.signed)
-    ledger.confirm(confirmed, key=key)
-    return confirmed
+    release = confirmed(decode_signed_receipt(signed), MEMBERSHIP)
+    ledger.confirm(release, key=key)
+    return release
 
 
 def test_a_receipt_is_kept_only_with_the_coordinators_signature(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
-    released = gate.release(report_key(0), CountingMechanism(), at=open_at(0)).payload
+    released = release_now(gate, report_key(0), CountingMechanism(), at=open_at(0)).payload
     with pytest.raises(InvalidSignatureError):
         stored_receipt(ledger, receipt_of(released, signer=new_private_key()))
     with pytest.raises(InvalidInputError, match="sequence from 1"):
         stored_receipt(ledger, receipt_of(released, sequence=0))
     assert read_confirmed(ledger.path) is None
-    confirmed = stored_receipt(ledger, receipt_of(released))
-    assert read_confirmed(ledger.path) == confirmed
+    kept = stored_receipt(ledger, receipt_of(released))
+    assert read_confirmed(ledger.path) == kept
     assert ledger.disagreement() is None
     with pytest.raises(LedgerDisagreesError):
         stored_receipt(ledger, receipt_of(b"other"))
@@ -382,7 +386,7 @@ def test_a_receipt_for_what_was_forgotten_keeps_back_what_was_sealed_and_stops_e
     with pytest.raises(LedgerDisagreesError, match="does not hold"):
         gate.dispatch(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
     with pytest.raises(LedgerDisagreesError):
-        gate.release(report_key(1), mechanism, at=open_at(1))
+        release_now(gate, report_key(1), mechanism, at=open_at(1))
     assert mechanism.slots == []
 
 
@@ -390,7 +394,7 @@ def test_what_was_sealed_when_an_operator_reconciled_never_leaves(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     """Its slot may have been drawn before; what had left is settled and may be sent again."""
-    gate.release(report_key(0), CountingMechanism(), at=open_at(0))
+    release_now(gate, report_key(0), CountingMechanism(), at=open_at(0))
     gate.seal(update_key(0), update_of, at=open_at(0), mode=ReleaseMode.AUTO)
     with pytest.raises(LedgerDisagreesError):
         stored_receipt(ledger, receipt_of(b"drawn before"))
@@ -398,4 +402,4 @@ def test_what_was_sealed_when_an_operator_reconciled_never_leaves(
     with pytest.raises(SlotSpentError):
         gate.dispatch(update_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
     gate.dispatch(report_key(0), at=open_at(0), mode=ReleaseMode.AUTO)
-    gate.release(report_key(1), CountingMechanism(), at=open_at(1))
+    release_now(gate, report_key(1), CountingMechanism(), at=open_at(1))

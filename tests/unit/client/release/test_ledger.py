@@ -353,7 +353,7 @@ def test_a_crash_while_a_ledger_is_made_leaves_none_and_the_next_start_makes_it(
 
     for step in (
         "fedperf_client.release.ledger.create_file",
-        "fedperf_client.release.ledger_files.create_tables",
+        "fedperf_client.release.ledger_files.transaction",
         "os.link",
     ):
         with monkeypatch.context() as crash:

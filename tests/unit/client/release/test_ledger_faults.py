@@ -18,6 +18,7 @@ from fedperf_client.release.noise import system_noise
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot
 from tests.fakes.empty_reports import empty_report
+from tests.fakes.released import release_now
 from tests.unit.client.release.periods import new_ledger, open_at, report_key
 
 pytestmark = pytest.mark.fault
@@ -31,13 +32,15 @@ def die(*_: object) -> None:
 
 def _release(path: Path) -> SignedRelease:
     gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
-    return gate.release(KEY, empty_report, at=open_at(0))
+    return release_now(gate, KEY, empty_report, at=open_at(0))
 
 
 def _dies_between_charge_and_counter(path: Path) -> None:
     ledger = PrivacyLedger.open(path)
     setattr(ledger, "_advance_counter", die)  # noqa: B010
-    ReleaseGate(ledger, system_noise, new_private_key()).release(KEY, empty_report, at=open_at(0))
+    release_now(
+        ReleaseGate(ledger, system_noise, new_private_key()), KEY, empty_report, at=open_at(0)
+    )
 
 
 def _dies_inside_the_charge(path: Path) -> None:
@@ -51,7 +54,7 @@ def _dies_before_the_draw(path: Path) -> None:
         return empty_report(slot, noise)
 
     gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
-    gate.release(KEY, dying, at=open_at(0))
+    release_now(gate, KEY, dying, at=open_at(0))
 
 
 def _dies_after_the_draw(path: Path) -> None:
@@ -115,7 +118,7 @@ def _releases_all(path: Path) -> None:
     gate = ReleaseGate(PrivacyLedger.open(path), system_noise, new_private_key())
     for window in range(6):
         time.sleep(0.005)
-        gate.release(report_key(window), empty_report, at=open_at(window))
+        release_now(gate, report_key(window), empty_report, at=open_at(window))
 
 
 def test_kills_at_any_moment_leave_every_slot_unspent_wasted_or_stored(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dp_accounting import DpEvent, NeighboringRelation
@@ -78,15 +79,15 @@ def steps_of_a_charge(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch) ->
         nonlocal steps
         steps += 1
 
-    connect = ledger_files.connect
+    connect = sqlite3.connect
 
-    def counting(path: Path) -> sqlite3.Connection:
-        connection = connect(path)
+    def counting(place: str, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(place, **options)
         connection.set_progress_handler(count, 1)
         return connection
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_files, "connect", counting)
+        patch.setattr(sqlite3, "connect", counting)
         ledger.reserve(key, END)
     return steps
 

@@ -13,9 +13,8 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.release.accountant import epsilon, replace_one_epsilon, to_events
-from fedperf_client.release.effective_policy import pending_changes
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_client.release.policy import Policy, load_policy, parse_policy
+from fedperf_client.release.policy import Policy, load_policy, parse_policy, pending_changes
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.period import ModelMethod

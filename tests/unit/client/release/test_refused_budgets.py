@@ -13,8 +13,7 @@ from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.ledger_files import (
     LIFETIME_RECORD,
     PERIOD_LEDGER,
-    create_tables,
-    transaction,
+    create_file,
 )
 from fedperf_client.release.lifetime import LifetimeRecord
 from fedperf_client.release.policy import Policy, load_policy, parse_policy, policy_template
@@ -156,12 +155,8 @@ def test_a_ledger_file_that_says_so_is_damaged(name: str, tmp_path: Path) -> Non
     ledger, lifetime = tmp_path / "ledger.sqlite", tmp_path / "lifetime.sqlite"
     value = IN_SQL[name]
     for path, layout in ((ledger, PERIOD_LEDGER), (lifetime, LIFETIME_RECORD)):
-        path.touch()
-        with transaction(path) as connection:
-            create_tables(path, connection, layout)
-            row = (value, 1e-5, *([encode_schedule(schedule())] if path == ledger else []))
-            marks = ", ".join("?" for _ in row)
-            connection.execute(f"INSERT INTO promise VALUES (1, {marks})", row)  # noqa: S608
+        schedules = [encode_schedule(schedule())] if path == ledger else []
+        assert create_file(path, layout, value, 1e-5, *schedules)
     for opening in (lambda: PrivacyLedger.open(ledger), lambda: LifetimeRecord.open(lifetime)):
         with pytest.raises(StorageError, match="damaged: epsilon must be above 0"):
             opening()
@@ -169,9 +164,7 @@ def test_a_ledger_file_that_says_so_is_damaged(name: str, tmp_path: Path) -> Non
 
 def test_a_ledger_file_cannot_hold_a_missing_or_nan_epsilon(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    path.touch()
-    with transaction(path) as connection:
-        create_tables(path, connection, PERIOD_LEDGER)
     for value in (None, math.nan):
-        with pytest.raises(FedperfError, match="NOT NULL"), transaction(path) as connection:
-            connection.execute("INSERT INTO promise VALUES (1, ?, 1e-5, x'')", (value,))
+        with pytest.raises(FedperfError, match="NOT NULL"):
+            create_file(path, PERIOD_LEDGER, value, 1e-5, b"")
+    assert not path.exists()

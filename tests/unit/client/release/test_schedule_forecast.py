@@ -52,5 +52,5 @@ def test_a_declaration_that_may_not_be_made_is_not_suggested() -> None:
 def test_who_never_reports_is_expected_to_learn_nothing() -> None:
     silent = replace(SMALL, residual_report=ReleaseMode.NEVER)
     found = forecast(silent, CALENDAR, at=JOINED)
-    assert (found.first, found.reports, found.updates) == (None, 0, 0)
+    assert (found.first_leaves_at, found.reports, found.updates) == (None, 0, 0)
     assert found.expected_error == pytest.approx(2.71828, abs=1e-4)

@@ -9,7 +9,6 @@ import pytest
 from fedperf_client.contributions.mechanisms import (
     GRID_EXPONENT,
     PointResiduals,
-    point_vector,
     sum_points,
 )
 from fedperf_server.inference.gaussian_process import GaussianPosterior
@@ -68,7 +67,7 @@ def _learned(
 def test_a_workload_anywhere_moves_the_sums_by_at_most_1(residual: float) -> None:
     design = _asked(_belief(), 3, 1.0)
     for point in range(design.points):
-        sent = point_vector(PointResiduals(np.array([point]), np.array([residual])), design)
+        sent = sum_points([PointResiduals(np.array([point]), np.array([residual]))], design)
         assert int(sent @ sent) <= 4**-GRID_EXPONENT
 
 
