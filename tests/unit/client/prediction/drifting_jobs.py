@@ -18,11 +18,8 @@ BEFORE = 300
 SHIFT = 0.4
 GAUSSIAN = 0.1 * np.random.default_rng(1).standard_normal(10_000)
 STARTS = {PUBLIC: excellent}
-QUICK = [
-    each
-    for each in public_learners()
-    if each.name in {"pretrained", "pretrained+bias", "local ridge"}
-]
+QUICK_NAMES = {"pretrained", "pretrained+bias", "local ridge"}
+QUICK = [each for each in public_learners() if each.name in QUICK_NAMES]
 
 
 def on_duckdb(questions: tuple[PlanOnCluster, ...]) -> Floats:
