@@ -138,6 +138,8 @@ class PlannedSlots:
             f"compose to at most {self.budget.epsilon:g} (less than their sum), at delta "
             f"{self.budget.delta:g}."
         )
+        for kind in dict.fromkeys(kind_of(slot.parameters) for slot in self.schedule.slots):
+            yield f"{kind.name}: {kind.contents}."
         first, ordinary = self.schedule.slots[0].key, len(self.schedule.calendar.report_slots)
         if first.kind is ReleaseKind.RESIDUAL_REPORT and first.index >= ordinary:
             yield (
@@ -216,6 +218,7 @@ def preview_facts(preview: "Preview", planned: PlannedSlots) -> list[Fact]:
         {
             "slot": slot_name(preview.slot.key),
             "kind": kind_of(preview.slot.parameters).name,
+            "contents": kind_of(preview.slot.parameters).contents,
             "mode": str(planned.mode(preview.slot)),
             "mode_changes": planned.mode_changes,
             "opens_at": planned.schedule.opens_at(preview.slot.key),

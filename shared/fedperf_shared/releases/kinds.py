@@ -1,9 +1,9 @@
 """The kinds of releases, one row each: parameters, contents, and the bound on one workload.
 
-Parameters and releases say themselves what follows from their own fields, under the same names
-for all kinds (`release`). What a layer has to know beside stands in a table of its own, by these
-rows: parameters in messages (`wire.codec`), event (`fedperf_client.release.accountant`), mechanism
-(`fedperf_client.contributions`), check (`fedperf_server.state.validation`).
+Parameters and releases compute what follows from their own fields (`release`). Each layer has a
+table with a row for each kind: messages (`wire.codec`), privacy events
+(`fedperf_client.release.accountant`), mechanisms (`fedperf_client.contributions`), and checks of
+what arrives (`fedperf_server.state.validation`).
 """
 
 from collections.abc import Mapping
@@ -42,37 +42,39 @@ class Kind(Generic[P_co, R_co]):
         name: for people, programs and in `release.proto`.
         parameters: class of what a slot of the kind plans.
         release: class of what such a slot produces.
-        public: names of the fields that are public, beside the slot.
-        numbers: how many integers leave; None where nothing leaves any more.
-        has_question: whether a question of the coordinator says what the release is about.
+        contents: the numbers that leave, for people.
+        public: the fields that depend on no execution, beside the slot.
+        numbers: how many integers leave; None for a kind that is not released any more.
+        has_question: whether the coordinator chooses the sums by a linear query.
     """
 
     name: str
     parameters: type[P_co]
     release: type[R_co]
+    contents: str
     public: str
     numbers: int | None
     has_question: bool
 
     @property
     def is_report(self) -> bool:
-        """Return whether it fills report slots; else it fills slots of model rounds."""
+        """Whether it fills report slots; else it fills slots of model rounds."""
         return self.parameters.slot_kind is ReleaseKind.RESIDUAL_REPORT
 
     @property
     def is_removed(self) -> bool:
-        """Whether ledgers of before hold such slots and releases, and none is made any more."""
+        """Whether only older ledgers hold such slots and releases."""
         return self.numbers is None
 
     def as_parameters(self, parameters: Parameters) -> P_co:
-        """Return the parameters as those of this kind; InvalidReleaseError where they are not."""
-        if not isinstance(parameters, self.parameters):  # proves the type, here for everybody
+        """Return the parameters with their class, or raise InvalidReleaseError."""
+        if not isinstance(parameters, self.parameters):
             raise InvalidReleaseError(f"{kind_of(parameters).name}, expected {self.name}")
         return parameters
 
     def as_release(self, release: Release) -> R_co:
-        """Return the release as one of this kind; InvalidReleaseError where it is not."""
-        if not isinstance(release, self.release):  # proves the type, here for everybody
+        """Return the release with its class, or raise InvalidReleaseError."""
+        if not isinstance(release, self.release):
             raise InvalidReleaseError(f"{kind_of(release).name}, expected {self.name}")
         return release
 
@@ -83,7 +85,8 @@ RESIDUAL_REPORT = Kind(
     "residual_report",
     ReportParameters,
     ResidualReport,
-    public="basis version, reference version, grid exponent",
+    contents="for each public cell the number of workloads and the sum of their residuals",
+    public="version of the cells, version of the model, grid exponent",
     numbers=2 * CELLS,
     has_question=False,
 )
@@ -93,7 +96,8 @@ DIRECTED_REPORT = Kind(
     "directed_report",
     DirectedParameters,
     DirectedReport,
-    public="number of the question, grid exponent",
+    contents="sums of residuals over the cells, with weights that the coordinator chooses",
+    public="version of the linear query, grid exponent",
     numbers=QUESTION_DIRECTIONS,
     has_question=True,
 )
@@ -103,7 +107,8 @@ MODEL_UPDATE = Kind(
     "model_update",
     TrainingParameters,
     ModelUpdate,
-    public="architecture, base version",
+    contents="gradients of DP-SGD, which are not released any more",
+    public="architecture, version of the model",
     numbers=None,
     has_question=False,
 )
@@ -113,11 +118,12 @@ TANGENT_UPDATE = Kind(
     "tangent_update",
     LinearizedParameters,
     LinearizedUpdate,
-    public="base version, grid exponent",
+    contents="the change of the model's weights in directions that the coordinator chooses",
+    public="version of the model, grid exponent",
     numbers=DIRECTIONS,
     has_question=True,
 )
-"""A workload adds a vector of norm at most 1: only the direction of its features counts."""
+"""A workload adds a vector of norm at most 1: the direction of its gradient counts."""
 
 KINDS: tuple[AnyKind, ...] = (RESIDUAL_REPORT, DIRECTED_REPORT, MODEL_UPDATE, TANGENT_UPDATE)
 
@@ -127,7 +133,7 @@ _BY_CLASS: Mapping[type, AnyKind] = {
 
 
 def kind_of(one: Parameters | Release) -> AnyKind:
-    """The kind that has such parameters or releases."""
+    """Return the kind of these parameters or of this release."""
     return _BY_CLASS[type(one)]
 
 
