@@ -52,6 +52,8 @@ MOST_LINES = 8
 MOST_CHARTS = 6
 MOST_BARS = 2000
 _FAR_APART = 4.0
+"""Longest time over the shortest, above which an axis of times is logarithmic."""
+
 _LONGEST_LABEL = 40
 
 STATUS_COLOURS = {
@@ -77,16 +79,21 @@ def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
             further = tuple(values[name] for name in summary.campaign.grid.further)
             cases.setdefault((each.component, *further), []).append(each)
     wholes_first = sorted(cases.items(), key=lambda case: case[0][0] != WHOLE)
-    return [
-        (_title(summary, case), _run_times(summary, repeats))
-        for case, repeats in wholes_first[:MOST_CHARTS]
-    ]
+    charts = []
+    for (component, *further), repeats in wholes_first[:MOST_CHARTS]:
+        named = zip(summary.campaign.grid.further, further, strict=True)
+        title = ", ".join([str(component), *(f"{name} {value}" for name, value in named)])
+        charts.append((title, _run_times(summary, repeats)))
+    return charts
 
 
 def trial_gantt(summary: Summary) -> tuple[str, str] | None:
     """Draw the components of a median trial; None where the whole job never ran."""
-    trial = _median_trial(summary)
-    if trial is None or trial.outcome is None:
+    whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
+    if not whole:
+        return None
+    trial = sorted(whole, key=lambda each: each.wall_seconds or 0.0)[len(whole) // 2]
+    if trial.outcome is None:
         return None
     spans = sorted(trial.outcome.spans, key=lambda each: each.start_seconds)
     with chart(7.2, 0.9 + 0.34 * len(spans)) as (figure, axes):
@@ -161,27 +168,16 @@ def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str
             axes.set_xscale("log", base=2)
         marks = _spread(marks, most=12)
         axes.set_xticks(marks, [f"{each:g}" for each in marks])
-        _heights(axes, [each for across in sizes.values() for s in across.values() for each in s])
+        times = [each for across in sizes.values() for s in across.values() for each in s]
+        if max(times) > _FAR_APART * min(times):
+            log_heights(axes, duration_text)
+        else:
+            axes.set_ylim(0, 1.15 * max(times))
+            axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
         axes.set_xlabel(_short(over or "one configuration"))
         axes.set_ylabel("wall time")
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
         return svg(figure)
-
-
-def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
-    """Logarithmic where times are far apart, else from 0 on."""
-    if max(seconds) > _FAR_APART * min(seconds):
-        log_heights(axes, duration_text)
-    else:
-        axes.set_ylim(0, 1.15 * max(seconds))
-        axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
-
-
-def _median_trial(summary: Summary) -> JournalTrial | None:
-    """Return the trial of the whole job with the median run time."""
-    whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
-    by_time = sorted(whole, key=lambda each: each.wall_seconds or 0.0)
-    return by_time[len(by_time) // 2] if by_time else None
 
 
 def _bars(summary: Summary) -> Iterator[tuple[str, TrialStatus, float, float]]:
@@ -207,13 +203,6 @@ def _bars_axes(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", labelcolor=INK, length=0)
     axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def _title(summary: Summary, case: tuple[object, ...]) -> str:
-    component, *further = case
-    named = dict(zip(summary.campaign.grid.further, further, strict=True))
-    parts = [f"{name} {value}" for name, value in named.items()]
-    return ", ".join([str(component), *parts])
 
 
 def _spread(values: Sequence[float], most: int = MOST_LINES) -> list[float]:
