@@ -80,8 +80,8 @@ def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
             cases.setdefault((each.component, *further), []).append(each)
     wholes_first = sorted(cases.items(), key=lambda case: case[0][0] != WHOLE)
     charts = []
-    for (component, *further), repeats in wholes_first[:MOST_CHARTS]:
-        named = zip(summary.campaign.grid.further, further, strict=True)
+    for (component, *rest), repeats in wholes_first[:MOST_CHARTS]:
+        named = zip(summary.campaign.grid.further, rest, strict=True)
         title = ", ".join([str(component), *(f"{name} {value}" for name, value in named)])
         charts.append((title, _run_times(summary, repeats)))
     return charts

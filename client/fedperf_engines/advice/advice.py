@@ -36,6 +36,7 @@ from fedperf_engines.optimizer.enumeration import (
     Alternative,
     Assignment,
     Choice,
+    Predict,
     choose,
 )
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS
@@ -113,9 +114,6 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
-
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
-"""Questions -> estimates in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +200,7 @@ def advise(
     job: Job,
     sizes: Sequence[ClusterConfig],
     constraints: PlanConstraints,
-    estimates: Estimates,
+    estimates: Predict,
     surrogate: AdditiveSurrogate,
     *,
     deadline_seconds: float | None = None,
@@ -266,11 +264,17 @@ class _Search:
 
     job: Job
     constraints: PlanConstraints
-    estimates: Estimates
+    estimates: Predict
     surrogate: AdditiveSurrogate
 
-    def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return list(_estimates(self.job, self.estimates, questions))
+    @property
+    def rules(self) -> Constraints:
+        constraints = self.constraints
+        caps = constraints.memory_caps(self.job.cluster)
+        return Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
+
+    def predict(self, questions: Sequence[PlanOnCluster]) -> Sequence[Prediction]:
+        return _estimates(self.job, self.estimates, questions)
 
     def costs(self) -> AdditiveCosts:
         return self.surrogate.costs(
@@ -285,15 +289,12 @@ class _Search:
         choice = choose(
             self.job.workflow,
             self.job.cluster,
-            self.constraints.platforms,
+            self.rules,
             self.predict,
             costs=self.costs(),
-            supports=self.job.can_run,
-            pinned=self.constraints.pinned,
-            memory_caps=self.constraints.memory_caps(self.job.cluster),
             also=(self.job.today.platforms,),
         )
-        allowed = self._allowed()
+        allowed = self.rules.allowed(self.job.workflow)
         while True:
             moves = self._moves(choice.plan, allowed)
             better = min((each.plan for each in moves), key=_by_seconds, default=choice)
@@ -303,7 +304,7 @@ class _Search:
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """Return the alternatives on that size, the fastest first."""
-        allowed = self._allowed()
+        allowed = self.rules.allowed(self.job.workflow)
         by_platforms = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.constraints.platforms, allowed)) - by_platforms.keys()
         by_platforms |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
@@ -314,7 +315,7 @@ class _Search:
     ) -> ChoiceComparison | None:
         """Compare the choice with the current plan, or else with the best single platform."""
         today = self.job.today.platforms
-        costs = costs.within(self.constraints.platforms, self._allowed())
+        costs = costs.within(self.constraints.platforms, self.rules.allowed(self.job.workflow))
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
         candidates = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
@@ -326,12 +327,6 @@ class _Search:
         return ChoiceComparison(
             candidates[0], probability_faster(best.estimate, of_rival, starts=starts)
         )
-
-    def _allowed(self) -> Mask:
-        """Return where every operator may run, [operators, platforms]."""
-        caps, constraints = self.constraints.memory_caps(self.job.cluster), self.constraints
-        rules = Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
-        return rules.allowed(self.job.workflow)
 
     def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.constraints.platforms, allowed), MOST_MOVES))
@@ -357,10 +352,16 @@ class _Search:
 
 
 def _estimates(
-    job: Job, estimates: Estimates, questions: Sequence[PlanOnCluster]
+    job: Job, estimates: Predict, questions: Sequence[PlanOnCluster]
 ) -> Sequence[Prediction]:
     """Estimate plans of a job, on one node where no platform of the plan is distributed."""
-    return estimates([_where_it_runs(job.query(each)) for each in questions])
+    queries = []
+    for query in map(job.query, questions):
+        plan, cluster = query.plan, query.cluster
+        if cluster.nodes > 1 and uses_one_node(plan):
+            query = reconfigure(plan, cluster, node_of(cluster), query.job).query  # noqa: PLW2901
+        queries.append(query)
+    return estimates(queries)
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
@@ -413,13 +414,6 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
         yield (platforms[column],) * len(job.workflow.operators)
     if set(job.today.platforms) <= set(NAMED_PLATFORMS):
         yield job.today.platforms
-
-
-def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
-    cluster = question.cluster
-    if cluster.nodes == 1 or not uses_one_node(question.plan):
-        return question
-    return reconfigure(question.plan, cluster, node_of(cluster), question.job).query
 
 
 def _by_seconds(each: Alternative | ClusterChoice) -> float:

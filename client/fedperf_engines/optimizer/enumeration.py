@@ -28,7 +28,7 @@ False as soon as it has dropped a partial plan that could have mattered.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -41,8 +41,6 @@ from fedperf_engines.optimizer.costs import (
     Constraints,
     Floats,
     Ints,
-    Supports,
-    supports_everything,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -455,13 +453,10 @@ class Choice(Alternative):
 def choose(
     workflow: Workflow,
     cluster: ClusterConfig,
-    candidates: Sequence[Platform],
+    constraints: Constraints,
     predict: Predict,
     *,
     costs: AdditiveCosts,
-    supports: Supports = supports_everything,
-    pinned: Mapping[int, Platform] | None = None,
-    memory_caps: Mapping[Platform, float] | None = None,
     count: int = PLANS,
     also: Sequence[Assignment] = (),
     search: Search = cheapest_plans,
@@ -469,18 +464,15 @@ def choose(
     """Return the platform per operator with the smallest predicted median run time on `cluster`.
 
     Deterministic: equal predictions are decided by additive costs, then
-    by the order of `candidates`.
+    by the order of the candidates.
 
     Args:
         workflow: what is to run.
         cluster: where.
-        candidates: platforms to choose from.
+        constraints: that every plan keeps to.
         predict: predicts plans; called once, with up to `count` plans and
             one per platform (more than `BATCH` take several calls).
         costs: of this workflow and at least these platforms, for the search.
-        supports: whether a platform can run an operator.
-        pinned: operators, by position, that stay on a platform.
-        memory_caps: bytes that an operator may use at once on a platform.
         count: plans that the search by additive costs hands on.
         also: further plans to predict; a forbidden one is left out.
         search: finds the cheapest plans; another one than the default is a baseline.
@@ -490,7 +482,6 @@ def choose(
         InvalidInputError: see `Constraints`, or the costs are not of this workflow or not of
             all candidates.
     """
-    constraints = Constraints(tuple(candidates), supports, pinned or {}, memory_caps or {})
     platforms, allowed = constraints.platforms, constraints.allowed(workflow)
     if costs.workflow != workflow:
         raise InvalidInputError("the additive costs are those of another workflow")

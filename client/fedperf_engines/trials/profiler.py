@@ -34,6 +34,7 @@ import orjson
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import Json
 from fedperf_client.workers.machine import InterferenceMonitor
+from fedperf_engines.platforms.executor import SegmentTiming
 from fedperf_engines.platforms.program import Program, StepStatistics, to_json, to_workflow
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import (
@@ -105,14 +106,6 @@ class TrialLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSeconds:
-    """Wall time of one segment: consecutive steps on one platform."""
-
-    platform: Platform
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Trial:
     """How a run ended.
 
@@ -121,7 +114,7 @@ class Trial:
         status: how it ended.
         measurement: what was measured; up to the end of a run that was stopped,
             None where nothing could be measured.
-        segments: wall time of each segment, empty unless the status is `OK`.
+        segments: timing of each segment, empty unless the status is `OK`.
         host_busy_cores: cores that the rest of the machine kept busy meanwhile, over
             at least a quarter of a second.
         reason: why it did not end well, empty otherwise; local text, never released.
@@ -130,7 +123,7 @@ class Trial:
     platforms: tuple[Platform, ...]
     status: ExecutionStatus
     measurement: Measurement | None
-    segments: tuple[SegmentSeconds, ...] = ()
+    segments: tuple[SegmentTiming, ...] = ()
     host_busy_cores: float = 0.0
     reason: str = ""
 
@@ -235,7 +228,10 @@ class WorkerPool(Closing):
             platforms=request.platforms,
             status=status,
             measurement=_measurement(reply),
-            segments=tuple(SegmentSeconds(Platform(number), each) for number, each in segments),
+            segments=tuple(
+                SegmentTiming(Platform(number), tuple(steps), seconds)
+                for number, steps, seconds in segments
+            ),
             host_busy_cores=self._host.busy_cores_since_begin(),
             reason=reply["reason"],
         )

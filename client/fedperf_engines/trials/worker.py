@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from fedperf_client.workers.child_side import (
 )
 from fedperf_engines.platforms import operations as ops
 from fedperf_engines.platforms.engine import Engine, open_engine, supports
+from fedperf_engines.platforms.executor import RunResult, run_plan
 from fedperf_engines.platforms.program import Program, Step, from_json, to_json
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -108,20 +110,6 @@ def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", pat
             engine.collect(engine.apply(operation, frames))
 
 
-@dataclass(frozen=True, slots=True)
-class EngineTimes:
-    """The times that engines measured in a run.
-
-    Attributes:
-        seconds: wall time of the plan itself on a monotonic clock; opening the engines'
-            sessions, which is no property of the plan, is left out.
-        segments: platform and wall seconds of every segment.
-    """
-
-    seconds: float
-    segments: Sequence[tuple[Platform, float]]
-
-
 _OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
 
 
@@ -172,29 +160,19 @@ class EnginesOfPlatforms:
         data_directory: Path,
         threads: int,
         memory_bytes: int | None,
-    ) -> Callable[[], EngineTimes]:
+    ) -> Callable[[], RunResult]:
         """Return the program, ready to run; reading its data is part of the run."""
-        from fedperf_engines.platforms.executor import run_plan
-        from fedperf_engines.platforms.program import from_json
-
-        parsed = from_json(program)
-
-        def work() -> EngineTimes:
-            result = run_plan(
-                parsed,
-                platforms,
-                data_directory=data_directory,
-                threads=threads,
-                memory_bytes=memory_bytes,
-            )
-            timings = result.segment_timings
-            return EngineTimes(result.seconds, [(each.platform, each.seconds) for each in timings])
-
-        return work
+        return partial(
+            run_plan,
+            from_json(program),
+            platforms,
+            data_directory=data_directory,
+            threads=threads,
+            memory_bytes=memory_bytes,
+        )
 
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
         """Return statistics of every step and of the sources."""
-        from fedperf_engines.platforms.program import from_json
         from fedperf_engines.platforms.statistics import count_rows, source_statistics
 
         parsed = from_json(program)
@@ -231,11 +209,13 @@ def _failure(error: BaseException) -> Json:
     return failure(error) | ({"status": "oom"} if lost else {})
 
 
-def _measure(work: Callable[[], EngineTimes]) -> Json:
+def _measure(work: Callable[[], RunResult]) -> Json:
     ran, outcome, used = measured(work, _used_besides, judge=_failure)
     if ran is not None:
         outcome["seconds"] = ran.seconds
-        outcome["segments"] = [[int(platform), seconds] for platform, seconds in ran.segments]
+        outcome["segments"] = [
+            [int(each.platform), each.steps, each.seconds] for each in ran.segment_timings
+        ]
     return outcome | {"used": used}
 
 

@@ -26,7 +26,7 @@ import orjson
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog, StudentT
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
-from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.costs import AdditiveCosts, Constraints
 from fedperf_engines.optimizer.enumeration import (
     Search,
     beam,
@@ -224,7 +224,7 @@ def _chosen(
         return [Prediction(each, StudentT.within()) for each in model(questions).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
-    choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, search=search)
+    choice = choose(workflow, CLUSTER, Constraints(platforms), predict, costs=costs, search=search)
     return choice.plans_scored
 
 
