@@ -316,7 +316,7 @@ def holds_measurements(directory: Path) -> bool:
 
 def page(summary: Summary) -> str:
     """Return the report as HTML."""
-    charts = run_time_charts(summary)
+    charts, run = run_time_charts(summary), summary.campaign.settings.run
     too_many = summary.spent_trials > MOST_BARS
     return render(
         _PAGE,
@@ -331,8 +331,15 @@ def page(summary: Summary) -> str:
         resources=_table(trial_facts(summary, each) for each in summary.trials if each.is_data),
         flagged=_table(flag_facts(summary, each) for each in summary.flagged),
         counts=[(status, str(count)) for status, count in summary.statuses.items()],
-        count_notes=[*_noise_notes(summary), *_skipped_notes(summary)],
-        budget=_budget(summary),
+        count_notes=_count_notes(summary),
+        budget=[
+            ["trials", str(summary.spent_trials), str(run.max_trials or "-")],
+            [
+                "time",
+                duration_text(summary.spent_seconds),
+                "-" if run.max_wall_seconds is None else duration_text(run.max_wall_seconds),
+            ],
+        ],
         machines=_table(machine_facts(each) for each in summary.sessions),
         most_rows=MOST_ROWS,
     )
@@ -368,35 +375,21 @@ def _table(rows: Iterable[Sequence[Fact]]) -> _Table:
     return head, [["-" if e.entry in (None, "") else str(e.entry) for e in row] for row in listed]
 
 
-def _skipped_notes(summary: Summary) -> list[str]:
+def _count_notes(summary: Summary) -> list[str]:
+    """Explain noisy trials, that a campaign has no others, and why trials were skipped."""
+    notes = []
+    if summary.statuses[TrialStatus.NOISY.value]:
+        what = (
+            "Noisy: other programs kept the machine busy; these trials count, but may be too long."
+        )
+        if not summary.statuses[TrialStatus.OK.value]:
+            what += " All of them were: measure again on a quiet machine."
+        notes.append(what)
     skipped = Counter(each.reason for each in summary.skipped)
     if summary.ruled_out_trials:
         skipped["a constraint rules the configuration out"] = summary.ruled_out_trials
     name = TrialStatus.SKIPPED.value
-    return [f"{name}: {count}, {reason}" for reason, count in skipped.items()]
-
-
-def _noise_notes(summary: Summary) -> list[str]:
-    """Explain noisy trials, and that a campaign has no others."""
-    if not summary.statuses[TrialStatus.NOISY.value]:
-        return []
-    what = "Noisy: other programs kept the machine busy; these trials count, but may be too long."
-    if summary.statuses[TrialStatus.OK.value]:
-        return [what]
-    return [f"{what} All of them were: measure again on a quiet machine."]
-
-
-def _budget(summary: Summary) -> list[list[str]]:
-    run = summary.campaign.settings.run
-    trials, seconds = run.max_trials, run.max_wall_seconds
-    return [
-        ["trials", str(summary.spent_trials), "-" if trials is None else str(trials)],
-        [
-            "time",
-            duration_text(summary.spent_seconds),
-            "-" if seconds is None else duration_text(seconds),
-        ],
-    ]
+    return [*notes, *(f"{name}: {count}, {reason}" for reason, count in skipped.items())]
 
 
 def _csv(rows: Iterable[Mapping[str, object]]) -> str:

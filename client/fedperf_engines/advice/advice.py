@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 
@@ -297,7 +298,7 @@ class _Search:
         allowed = self.rules.allowed(self.job.workflow)
         while True:
             moves = self._moves(choice.plan, allowed)
-            better = min((each.plan for each in moves), key=_by_seconds, default=choice)
+            better = min((each.plan for each in moves), key=attrgetter("seconds"), default=choice)
             if not better.seconds < choice.seconds:
                 return choice, moves
             choice = _improved(choice, better, scored=len(moves))
@@ -308,7 +309,7 @@ class _Search:
         by_platforms = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.constraints.platforms, allowed)) - by_platforms.keys()
         by_platforms |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
-        return tuple(sorted(by_platforms.values(), key=_by_seconds))
+        return tuple(sorted(by_platforms.values(), key=attrgetter("seconds")))
 
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
@@ -416,10 +417,6 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
         yield job.today.platforms
 
 
-def _by_seconds(each: Alternative | ClusterChoice) -> float:
-    return each.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRuns:
     """How the runs of one plan went.
@@ -468,7 +465,7 @@ def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternat
     able = [each for each in advice.rivals if all_of_them or usable.issuperset(each.plan.platforms)]
     single = [each for each in able if len(set(each.plan.platforms)) == 1]
     mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
-    return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
+    return sorted([*single, *mixed[:NEXT_BEST]], key=attrgetter("seconds"))
 
 
 def run_interleaved(

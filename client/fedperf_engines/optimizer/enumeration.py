@@ -85,16 +85,11 @@ def placement_steps(costs: AdditiveCosts, order: Sequence[int]) -> tuple[Placeme
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
         of_child = transfers[child]
         of_child[parent] = of_child[parent] + seconds if parent in of_child else seconds
-    frontiers = [(), *_frontiers(costs.workflow, order)]
+    opened = [(), *frontiers(costs.workflow, order)]
     return tuple(
-        PlacementStep(operator, frontiers[number], frontiers[number + 1], transfers[operator])
+        PlacementStep(operator, opened[number], opened[number + 1], transfers[operator])
         for number, operator in enumerate(order)
     )
-
-
-def width(workflow: Workflow, order: Sequence[int]) -> int:
-    """Most operators that are open at once."""
-    return max(len(each) for each in _frontiers(workflow, order))
 
 
 def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
@@ -109,11 +104,11 @@ def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
     base = max(platforms, 2)
     return min(
         candidates,
-        key=lambda order: sum(base ** len(each) for each in _frontiers(workflow, order)),
+        key=lambda order: sum(base ** len(each) for each in frontiers(workflow, order)),
     )
 
 
-def _frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
+def frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the open operators after each step, in order of placement."""
     unread = [len(each) for each in workflow.children]
     opened: list[int] = []

@@ -98,12 +98,6 @@ class TrialLimits:
         if not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
             raise InvalidInputError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
 
-    def within(self, memory_bytes: int | None) -> "TrialLimits":
-        """These limits, with the memory cap of a request where it is the lower one."""
-        if memory_bytes is None or memory_bytes >= self.memory_bytes:
-            return self
-        return replace(self, memory_bytes=memory_bytes)
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -219,15 +213,21 @@ class WorkerPool(Closing):
         """Return one measured run; how it ended is data, it never raises for the trial's sake."""
         key = WorkerKey(frozenset(request.platforms), request.threads, request.memory_bytes)
         platforms = [int(platform) for platform in request.platforms]
-        reply = self._ask(
-            key, _message("run", request, platforms), limits.within(request.memory_bytes)
-        )
+        lowest = min(limits.memory_bytes, request.memory_bytes or limits.memory_bytes)
+        limits = replace(limits, memory_bytes=lowest)
+        reply = self._ask(key, _message("run", request, platforms), limits)
+        try:
+            measurement = Measurement(
+                reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"]
+            )
+        except InvalidExecutionError:
+            measurement = None
         status = _STATUSES[reply["status"]]
         segments = reply.get("segments", ()) if status is ExecutionStatus.OK else ()
         return Trial(
             platforms=request.platforms,
             status=status,
-            measurement=_measurement(reply),
+            measurement=measurement,
             segments=tuple(
                 SegmentTiming(Platform(number), tuple(steps), seconds)
                 for number, steps, seconds in segments
@@ -377,13 +377,6 @@ def _message(task: str, request: TrialRequest, platforms: Sequence[int] = ()) ->
     )
 
 
-def _measurement(reply: Json) -> Measurement | None:
-    try:
-        return Measurement(reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"])
-    except InvalidExecutionError:
-        return None
-
-
 _KEPT_WORKFLOWS = 1024
 _COUNTING_TIMEOUT_FACTOR = 5.0
 """Counting keeps every intermediate result, so it takes longer than a run."""
@@ -454,7 +447,14 @@ class Profiler:
         workflow = self._workflows.get(text)
         if workflow is None:
             request = TrialRequest(text, (Platform.UNASSIGNED,), self._data_directory, 1)
-            workflow = _to_workflow(program, self._pool.count(request, self._counting_limits))
+            reply = self._pool.count(request, self._counting_limits)
+            steps, sources = reply.get("steps"), reply.get("sources")
+            if not (isinstance(steps, list) and isinstance(sources, list)):
+                raise UncountableProgramError(
+                    "the rows of a program were counted without an answer"
+                )
+            statistics = [StepStatistics(*each) for each in steps]
+            workflow = to_workflow(program, statistics, SourceStatistics(*sources))
             self._workflows[text] = workflow
             if len(self._workflows) > _KEPT_WORKFLOWS:
                 self._workflows.popitem(last=False)
@@ -473,12 +473,3 @@ class Profiler:
             measurement=trial.measurement,
             finished_at=self._clock(),
         )
-
-
-def _to_workflow(program: Program, reply: Mapping[str, object]) -> Workflow:
-    steps, sources = reply.get("steps"), reply.get("sources")
-    if not (isinstance(steps, list) and isinstance(sources, list)):
-        raise UncountableProgramError("the rows of a program were counted without an answer")
-    return to_workflow(
-        program, [StepStatistics(*each) for each in steps], SourceStatistics(*sources)
-    )

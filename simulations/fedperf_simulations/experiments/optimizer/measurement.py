@@ -32,8 +32,8 @@ from fedperf_engines.optimizer.enumeration import (
     beam,
     cheapest_plans,
     choose,
+    frontiers,
     narrow_order,
-    width,
 )
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -92,6 +92,11 @@ def random_workflow(rng: np.random.Generator, operators: int) -> Workflow:
             )
         )
     return Workflow(tuple(placed))
+
+
+def width(workflow: Workflow, order: Sequence[int]) -> int:
+    """Return how many operators are open at once, at most."""
+    return max(len(each) for each in frontiers(workflow, order))
 
 
 def random_workflow_of_width(
