@@ -30,7 +30,7 @@ False as soon as it has dropped a partial plan that could have mattered.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -397,9 +397,6 @@ PLANS = 16
 
 ALTERNATIVES = 4
 
-BATCH = 256
-"""Questions per call of the predictor."""
-
 Predict = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 """Questions -> predictions in the same order."""
 
@@ -465,8 +462,8 @@ def choose(
         workflow: what is to run.
         cluster: where.
         constraints: that every plan keeps to.
-        predict: predicts plans; called once, with up to `count` plans and
-            one per platform (more than `BATCH` take several calls).
+        predict: predicts plans; called once, with up to `count` plans, one per platform, and
+            `also`.
         costs: of this workflow and at least these platforms, for the search.
         count: plans that the search by additive costs hands on.
         also: further plans to predict; a forbidden one is left out.
@@ -489,17 +486,15 @@ def choose(
     )
     others = (each for each in also if within.allows(each))
     startup = dict(zip(platforms, within.startup_seconds.tolist(), strict=True))
-    scored = ranked(
-        workflow,
-        cluster,
-        predict,
-        (*cheapest, *single, *others),
-        startup_seconds=lambda plan: math.fsum(startup[each] for each in set(plan)),
-    )
-    best, *alternatives = [
-        Alternative(Plan(workflow, assignment), prediction, seconds)
-        for assignment, prediction, seconds in scored[: 1 + ALTERNATIVES]
+    assignments = list(dict.fromkeys((*cheapest, *single, *others)))
+    queries = PlanOnCluster.of(workflow, assignments, cluster)
+    scored = [
+        Alternative(
+            query.plan, prediction, math.fsum(startup[each] for each in set(query.plan.platforms))
+        )
+        for query, prediction in zip(queries, predict(queries), strict=True)
     ]
+    best, *alternatives = sorted(scored, key=attrgetter("seconds"))[: 1 + ALTERNATIVES]
     return Choice(
         best.plan,
         best.prediction,
@@ -508,32 +503,3 @@ def choose(
         plans_scored=len(scored),
         is_exact=result.is_exact,
     )
-
-
-def ranked(
-    workflow: Workflow,
-    cluster: ClusterConfig,
-    predict: Predict,
-    assignments: Iterable[Assignment],
-    *,
-    startup_seconds: Callable[[Assignment], float],
-) -> list[tuple[Assignment, Prediction, float]]:
-    """Return every plan once, fastest first, with its prediction and start-up seconds.
-
-    Of equally fast ones the one that was named first comes first.
-
-    Args:
-        workflow: whose plans.
-        cluster: what they are to run on.
-        predict: called with batches of up to `BATCH`.
-        assignments: the plans.
-        startup_seconds: of a plan, added to its prediction.
-    """
-    distinct, scored = iter(dict.fromkeys(assignments)), []
-    for batch in iter(lambda: list(islice(distinct, BATCH)), []):
-        predictions = predict(PlanOnCluster.of(workflow, batch, cluster))
-        scored += [
-            (each, prediction, startup_seconds(each))
-            for each, prediction in zip(batch, predictions, strict=True)
-        ]
-    return sorted(scored, key=lambda each: each[1].median_seconds + each[2])
