@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -406,23 +406,20 @@ class CampaignRun:
         return CampaignEnd(reason, interrupted, tuple(turns), is_spent)
 
     def _turn(self, row: int, repetition: int) -> bool:
-        """Settle one repetition of a configuration; whether none of it failed for good."""
-        for key in self._keys(row, repetition):
-            while not self._history.is_settled(key):
-                self._run_one(key)
-            if self._history.has_failed(key):
-                return False
-        return True
+        """Settle one repetition of a configuration; whether none of it failed for good.
 
-    def _keys(self, row: int, repetition: int) -> Iterator[TrialKey]:
-        """Targets in random order; before the first repetition their warm-ups."""
-        targets = self._campaign.targets
+        Its targets are in random order, before the first repetition with their warm-ups.
+        """
         order = np.random.default_rng([self._settings.seed, 13, row, repetition])
-        for place in order.permutation(len(targets)):
-            if repetition == 0:
-                for number in range(-self._settings.warmup, 0):
-                    yield TrialKey(row, targets[place], number)
-            yield TrialKey(row, targets[place], repetition)
+        first = repetition if repetition else -self._settings.warmup
+        for target in order.permutation(self._campaign.targets).tolist():
+            for number in range(first, repetition + 1):
+                key = TrialKey(row, target, number)
+                while not self._history.is_settled(key):
+                    self._run_one(key)
+                if self._history.has_failed(key):
+                    return False
+        return True
 
     def _run_one(self, key: TrialKey) -> None:
         trials, seconds = self._settings.max_trials, self._settings.max_wall_seconds
@@ -581,7 +578,7 @@ def profile_campaign(
 def _recover(campaign: Campaign, journal: Journal, store: ExecutionStore) -> None:
     """End what a killed run of the campaign left behind, and store what it had measured."""
     trials = journal.trials()
-    lost = TrialHistory(trials, retries=campaign.settings.run.retries).lost_tokens()
+    lost = [each.token for each in trials if each.outcome is None]
     if lost:
         kill_leftovers(lost)
     machines = {each.session: each.machine for each in journal.sessions()}

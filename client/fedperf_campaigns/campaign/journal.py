@@ -484,11 +484,6 @@ class TrialHistory:
             medians.append(statistics.median(seconds))
         return sum(medians)
 
-    def lost_tokens(self) -> tuple[str, ...]:
-        """Return the tokens of processes of trials that were lost in flight."""
-        every = (trial for trials in self._trials.values() for trial in trials)
-        return tuple(trial.token for trial in every if trial.outcome is None)
-
     def _statuses(self, key: TrialKey) -> list[TrialStatus]:
         return [trial.status for trial in self._trials.get(key, ()) if trial.status is not None]
 

@@ -8,7 +8,7 @@ import csv
 import io
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -290,9 +290,14 @@ def write_results(directory: Path, summary: Summary) -> dict[str, Path]:
     Raises:
         StorageError: the directory cannot be written.
     """
+    rows, table = trial_rows(summary), io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     contents = (
         page(summary).encode(errors="replace"),
-        _csv(trial_rows(summary)).encode(errors="replace"),
+        table.getvalue().encode(errors="replace"),
         orjson.dumps(as_json(summary), option=orjson.OPT_INDENT_2),
     )
     try:
@@ -390,13 +395,3 @@ def _count_notes(summary: Summary) -> list[str]:
         skipped["a constraint rules the configuration out"] = summary.ruled_out_trials
     name = TrialStatus.SKIPPED.value
     return [*notes, *(f"{name}: {count}, {reason}" for reason, count in skipped.items())]
-
-
-def _csv(rows: Iterable[Mapping[str, object]]) -> str:
-    listed = list(rows)
-    names = list(dict.fromkeys(name for row in listed for name in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return buffer.getvalue()

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from fedperf_shared.workflow.vocabulary import Platform
 
 
+_TRIAL_SECONDS = 600.0
+_MEMORY_SHARE = 0.7
+
+
 @dataclass(frozen=True, slots=True)
 class _AdviceOptions:
     """The parsed options."""
@@ -239,13 +243,24 @@ def _job(
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
-    from fedperf_client.workers.machine import cluster_config, usable_cores
-    from fedperf_engines.advice.job import Job, open_profiler, require_data
+    from fedperf_client.workers.machine import (
+        available_memory_bytes,
+        cluster_config,
+        usable_cores,
+    )
+    from fedperf_engines.advice.job import Job, require_data
+    from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import Platform
 
     require_data(program, data)
-    profiler = stack.enter_context(open_profiler(data, clock=now, new_id=lambda: uuid.uuid4().hex))
+    profiler = Profiler(
+        stack.enter_context(WorkerPool()),
+        data_directory=data,
+        limits=TrialLimits(_TRIAL_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE)),
+        clock=now,
+        new_id=lambda: uuid.uuid4().hex,
+    )
     workflow = profiler.workflow(program)
     today = Plan.on_one_platform(workflow, Platform.UNASSIGNED)
     return Job(today, cluster_config(usable_cores()), program), profiler

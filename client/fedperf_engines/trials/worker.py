@@ -71,30 +71,6 @@ _OPERATIONS: tuple[ops.AnyOperation, ...] = (
 )
 
 
-def warm_up(
-    platforms: Sequence[Platform], threads: int, *, memory_bytes: int | None = None
-) -> None:
-    """Import the engines of `platforms`, run each on a few rows, close them again.
-
-    `threads` and `memory_bytes` as in `open_engine`.
-    """
-    from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
-    if not platforms:
-        return
-    from pyarrow import csv, parquet
-
-    # From text, because `pyarrow.array` imports pandas to find out whether it was given a series.
-    lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},some few words" for n in range(_ROWS))
-    table = csv.read_csv(BytesIO("\n".join(["key,other,value,text", *lines]).encode()))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "warmup.parquet"
-        parquet.write_table(table, path)
-        for platform in platforms:
-            engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
-            _warm_up_engine(engine, platform, table, path)
-            engine.close()
-
-
 def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", path: Path) -> None:
     reads = supports(_READ, platform)
     names = tuple(column.name for column in _COLUMNS)
@@ -150,8 +126,26 @@ class EnginesOfPlatforms:
     def warm_up(
         self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
     ) -> None:
-        """Import the engines and let each do something small."""
-        warm_up(platforms, threads, memory_bytes=memory_bytes)
+        """Import the engines of `platforms`, run each on a few rows, close them again.
+
+        `threads` and `memory_bytes` as in `open_engine`.
+        """
+        from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
+        if not platforms:
+            return
+        from pyarrow import csv, parquet
+
+        # From text: `pyarrow.array` imports pandas to find out whether it was given a series.
+        words = "some few words"
+        lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},{words}" for n in range(_ROWS))
+        table = csv.read_csv(BytesIO("\n".join(["key,other,value,text", *lines]).encode()))
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "warmup.parquet"
+            parquet.write_table(table, path)
+            for platform in platforms:
+                engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
+                _warm_up_engine(engine, platform, table, path)
+                engine.close()
 
     def load(
         self,
