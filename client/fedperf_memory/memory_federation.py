@@ -29,7 +29,7 @@ from enum import StrEnum, unique
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 from cryptography.hazmat.primitives import serialization
@@ -54,13 +54,11 @@ from fedperf_server.endpoints.grpc_ports import ExchangeService
 from fedperf_server.membership.authority import CA, SIGNING, KeyRing, init, issue
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.rounds.open_round import Fleet, Reply
-from fedperf_server.state import registry
 from fedperf_server.state.database import Database, Member
 from fedperf_server.state.drift_regimes import BEFORE_EVERYTHING
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.architecture import weights_of
-from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.releases.period import ReleaseCalendar
@@ -73,9 +71,6 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import encode_signed_release
 from fedperf_shared.wire.services import EXCHANGE, ExchangeCalls
-
-if TYPE_CHECKING:
-    from fedperf_shared.model.ggfn import GGFN
 
 
 @unique
@@ -197,9 +192,14 @@ class MemoryRound:
         """Implement `FleetRound`, in the order of the requests."""
         replies: list[Reply] = []
         for organization_id, answer in self._asked.items():
-            if answer.done() and organization_id not in self._replied:
-                self._replied.add(organization_id)
-                replies += _reply(organization_id, answer)
+            if not answer.done() or organization_id in self._replied:
+                continue
+            self._replied.add(organization_id)
+            error = answer.exception()
+            if error is None:
+                replies.append(Reply(organization_id, encode_signed_release(answer.result())))
+            elif isinstance(error, RequestRefusedError):
+                replies.append(Reply(organization_id, None, error.refusal))
         return replies
 
     def close(self) -> None:
@@ -211,17 +211,6 @@ class MemoryRound:
 def _opened(body: bytes) -> TrainRequest:
     """Open a request once for all members, as they get the same bytes."""
     return open_request(body)
-
-
-def _reply(organization_id: bytes, answer: "Future[SignedRelease]") -> Sequence[Reply]:
-    error = answer.exception()
-    if error is None:
-        signed = answer.result()
-        body = encode_signed_release(signed.payload, signed.signature)
-        return [Reply(organization_id, body)]
-    if isinstance(error, RequestRefusedError):
-        return [Reply(organization_id, None, error.refusal)]
-    return []
 
 
 HOST = "localhost"
@@ -337,12 +326,6 @@ class Federation:
                 with self.meter.of(Side.MEMBERS):
                     each.participant.tick(moment)
         self.coordinate()
-
-    def in_force(self) -> "GGFN":
-        """Return the newest promoted version."""
-        with self.database.transaction() as session:
-            checkpoint = registry.get_version(session, 0).checkpoint
-        return model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
     def coordinate(self) -> None:
         """Tick the coordinator until there is nothing more to do."""

@@ -85,7 +85,24 @@ class ServerConfig:
     bind: str = DEFAULT_BIND
 
     def __post_init__(self) -> None:
-        problems = [text for text in _problems(self) if text]
+        ports = {
+            "exchange_port": self.exchange_port,
+            "enrollment_port": self.enrollment_port,
+            "fleet_port": self.fleet_port,
+        }
+        problems = [
+            f"{key} must be 1 to {_MAX_PORT}, got {port}"
+            for key, port in ports.items()
+            if not 0 < port <= _MAX_PORT
+        ]
+        if len(set(ports.values())) != len(ports):
+            problems.append("exchange_port, enrollment_port and fleet_port must differ")
+        if not self.host or "/" in self.host or any(c.isspace() for c in self.host):
+            problems.append(f"host must be a name or an address, got {self.host!r}")
+        if not self.quorum >= 1:
+            problems.append(f"quorum must be at least 1, got {self.quorum}")
+        if not self.grace > timedelta(0):
+            problems.append(f"grace_seconds must be more than 0, got {self.grace.total_seconds()}")
         if problems:
             raise ConfigurationError("; ".join(problems))
         if not self.database_url:
@@ -159,28 +176,6 @@ def load_calendar(path: Path) -> ReleaseCalendar:
     if calendar is None or problems:
         raise WrongSettingsError(str(path), problems)
     return calendar
-
-
-def _problems(config: ServerConfig) -> list[str]:
-    ports = {
-        "exchange_port": config.exchange_port,
-        "enrollment_port": config.enrollment_port,
-        "fleet_port": config.fleet_port,
-    }
-    problems = [
-        f"{key} must be 1 to {_MAX_PORT}, got {port}"
-        for key, port in ports.items()
-        if not 0 < port <= _MAX_PORT
-    ]
-    if len(set(ports.values())) != len(ports):
-        problems.append("exchange_port, enrollment_port and fleet_port must differ")
-    if not config.host or "/" in config.host or any(c.isspace() for c in config.host):
-        problems.append(f"host must be a name or an address, got {config.host!r}")
-    if not config.quorum >= 1:
-        problems.append(f"quorum must be at least 1, got {config.quorum}")
-    if not config.grace > timedelta(0):
-        problems.append(f"grace_seconds must be more than 0, got {config.grace.total_seconds()}")
-    return problems
 
 
 class _Table(BaseModel):

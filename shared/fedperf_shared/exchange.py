@@ -50,6 +50,14 @@ class Refusal(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """The token of an invitation, and the certificate request (PKCS#10, DER) of its holder."""
+
+    token: bytes
+    certificate_request: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class JoinReply:
     """The coordinator's reply to a new participant.
 

@@ -15,7 +15,7 @@ from fedperf_campaigns.tables.learners import (
     table_learners,
 )
 from fedperf_campaigns.tables.prior_slopes import PriorSlopes, ScalingColumns, SlopePrior
-from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import (
     Boosting,
     CellCorrectedModel,
@@ -29,8 +29,9 @@ from fedperf_client.prediction.learners.base_learners import (
     ResidualRidge,
     ShrunkenBias,
     UncorrectedModel,
+    joined_learners,
+    public_learners,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_simulations.baselines.table_mixture import PretrainedWithPosterior

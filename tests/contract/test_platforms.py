@@ -393,10 +393,11 @@ def test_every_operation_has_a_case_and_every_embedded_platform_is_installed() -
 def test_an_engine_refuses_what_support_says_it_cannot_run(
     platform: Platform, tmp_path: Path
 ) -> None:
-    for one in CASES.values():
-        if not supports(one.operation, platform):
-            with pytest.raises(UnsupportedOperationError, match=platform.name):
-                run_case(one, platform, tmp_path, with_rows=True)
+    refused = [each for each in CASES.values() if not supports(each.operation, platform)]
+    assert refused or platform is not Platform.SKLEARN
+    for one in refused:
+        with pytest.raises(UnsupportedOperationError, match=platform.name):
+            run_case(one, platform, tmp_path, with_rows=True)
 
 
 @pytest.fixture(scope="session")

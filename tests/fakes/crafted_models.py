@@ -6,9 +6,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.pretrained import load_pretrained_model
+from fedperf_simulations.model.ggfn import GGFN, model_from_arrays
 
 HIDDEN = 128
 

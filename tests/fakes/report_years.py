@@ -18,12 +18,16 @@ from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import (
     CHANGE,
     CellPosterior,
-    QueryResponse,
     QueryResponses,
     design_cell_query,
     infer_cells,
 )
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.inference.corrections import (
+    DEFAULT_KERNEL,
+    Kernel,
+    QueryResponse,
+    ReceivedReport,
+)
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_PROCESS_NOISE,
     DriftReader,

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model import linearization
 from fedperf_shared.model.architecture import Weights, named_arrays, standardise, weights_of
-from fedperf_shared.model.checkpoint import state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.linearization import Tangent
 from fedperf_shared.model.public_plans import (
@@ -21,6 +19,7 @@ from fedperf_shared.model.public_plans import (
 )
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.workflow.features import Features
+from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds
 
 PLANS = 6

@@ -24,12 +24,12 @@ from fedperf_server.state.database import (
     ReceiptRow,
     RegimeTrigger,
     RoundOutcome,
-    verify_events,
 )
 from fedperf_server.state.drift_regimes import regimes
 from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.audit_log import verify_events
 from tests.unit.server.controllers.epoch_worlds import TABLE, WINDOWS, Organization, World, founded
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(300)]

@@ -158,6 +158,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--list", action="store_true", help="print every function as well")
     options = parser.parse_args(words)
+    if options.public is None:
+        parser.error("set FEDPERF_DATA, or --public, to the directory of the public data")
     with tempfile.TemporaryDirectory(prefix="walks-") as scratch:
         product = Product(
             options.code.resolve(), options.python, options.public, Path(scratch).resolve()

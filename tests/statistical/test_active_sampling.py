@@ -50,8 +50,8 @@ def error(table: Table, truth: Floats, strategy: str, seed: int) -> float:
         type(grid.places)(grid.places.scale[rows], grid.places.size[rows]),
         np.arange(len(rows)),
     )
-    mixture = mixed_for(QueryRegime.SEEN, known.places, known, grid.learners)
-    return float(np.mean(np.abs(np.exp(mixture(grid.samples)) / truth - 1)))
+    _, fitted = mixed_for(QueryRegime.SEEN, known.places, known, grid.learners)
+    return float(np.mean(np.abs(np.exp(fitted(grid.samples)) / truth - 1)))
 
 
 def test_active_sampling_errs_less_than_random_on_lawful_jobs() -> None:

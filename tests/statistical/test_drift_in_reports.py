@@ -12,8 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_server.inference.cell_directions import QueryResponse
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, Kernel, ReceivedReport
+from fedperf_server.inference.corrections import (
+    DEFAULT_KERNEL,
+    Kernel,
+    QueryResponse,
+    ReceivedReport,
+)
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_PROCESS_NOISE,
     SHIFT,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import README, ROOT
+from tests.pages import ROOT
 
 WALKS = ROOT / "ARCHITECTURE.md"
 PAGES = [
@@ -54,10 +54,6 @@ def named(page: Path) -> list[tuple[Path, str]]:
         for link, names in FILE_AND_NAMES.findall(text_of(page))
         for name in re.findall(r"`([^`]+)`", names)
     ]
-
-
-def test_the_readme_is_two_screens() -> None:
-    assert len(text_of(README).split()) <= 1000
 
 
 @by_page

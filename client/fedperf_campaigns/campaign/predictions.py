@@ -99,7 +99,7 @@ class CampaignMeasurements:
             np.array(self.stopped_seconds),
             grid.fixed,
         )
-        return TablePredictor.of(measured, elsewhere=elsewhere, on_progress=on_progress)
+        return TablePredictor(measured, elsewhere=elsewhere, on_progress=on_progress)
 
     def memory_problem(self, query: Configuration) -> str | None:
         """Says where the same ran out of memory with no larger input; None if it never did."""

@@ -34,13 +34,12 @@ from numpy.typing import NDArray
 from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_campaigns.tables.layout import Table, TableColumn, TableLayout
 from fedperf_campaigns.tables.learners import Forest, table_learners
-from fedperf_client.prediction.ensemble.ensemble import cross_validate
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize, grouped_split
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.ensemble import cross_validate, grouped_split
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import Boosting, Learner
 from fedperf_client.prediction.learners.ridge import varying_columns
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 Rows = NDArray[np.int64]

@@ -17,8 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 Table = Mapping[str, Sequence[float | str]]

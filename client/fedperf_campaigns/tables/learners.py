@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter, prior_slopes
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import (
     Boosting,
     Constant,
@@ -26,7 +27,6 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.learners.boosted_trees import Additive, BoostedTrees, Trees
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS, varying_columns
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MORE_FROM = 30
 """Own executions from which on more than five learners are distinguishable."""

@@ -15,9 +15,8 @@ it, the bound counts as a run time, and its configuration is never predicted to 
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,25 +25,23 @@ from fedperf_campaigns.tables.layout import InvalidTableError, Table, TableLayou
 from fedperf_campaigns.tables.learners import table_learners
 from fedperf_campaigns.tables.prior_slopes import (
     NO_REPEATS,
-    FittedSlopes,
-    PriorSlopes,
     Scatter,
     prior_slopes,
     priors_of,
 )
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, OnProgress, cross_validate
-from fedperf_client.prediction.ensemble.learner_catalogue import is_usable
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import (
-    HoldoutSplit,
-    ScaleAndSize,
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.ensemble import (
+    EnsembleWeights,
+    OnProgress,
     SplitKey,
     closest_split,
+    cross_validate,
     grouped_split,
     holdout_splits,
     query_regimes,
 )
-from fedperf_client.prediction.learners.base_learners import Fitted, Learner
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
+from fedperf_client.prediction.learners.base_learners import Fitted, is_usable
 from fedperf_client.prediction.learners.ridge import ROUNDING
 from fedperf_client.prediction.prediction import (
     LOG_SECONDS_LIMIT,
@@ -53,7 +50,6 @@ from fedperf_client.prediction.prediction import (
     QueryRegime,
     StudentT,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 MIXED_FROM = 5
 """Configurations from which on others are mixed with the prior on slopes."""
@@ -101,81 +97,66 @@ class MeasuredTable:
                 raise InvalidTableError("run times are positive and finite")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _WeighedMixture:
+class _WeighedMixture(NamedTuple):
     """The ensemble of a query regime, and its errors in units of the posterior scale."""
 
-    mixture: FittedEnsemble
+    ensemble: EnsembleWeights
     square: float
     pieces: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class TablePredictor:
     """The predictor of one job. Learners are weighted once for each query regime.
+
+    Args:
+        measured: its executions, at least one.
+        elsewhere: repeats of other jobs.
+        on_progress: called after every fold.
 
     Attributes:
         layout: of its columns.
         runs: its executions, with lower bounds that count as run times.
         configurations: number of distinct measured ones.
         learners: of the ensemble, the prior on slopes first.
-        on_progress: called after every fold.
+
+    Raises:
+        InvalidTableError: nothing was measured, or the columns do not fit the layout.
     """
 
-    layout: TableLayout
-    runs: TrainingSet
-    configurations: int
-    learners: tuple[Learner, ...]
-    on_progress: OnProgress | None
-    _slopes: PriorSlopes
-    _believed: FittedSlopes
-    _floors: Mapping[bytes, float]
-    _fixed: frozenset[str]
-    _weighed: dict[SplitKey, _WeighedMixture] = field(default_factory=dict)
-    _fits: dict[str, Fitted] = field(default_factory=dict)
-    _shares: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         measured: MeasuredTable,
         *,
         elsewhere: Scatter = NO_REPEATS,
         on_progress: OnProgress | None = None,
-    ) -> Self:
-        """Return the predictor of a job.
-
-        Args:
-            measured: its executions, at least one.
-            elsewhere: repeats of other jobs.
-            on_progress: called after every fold.
-
-        Raises:
-            InvalidTableError: nothing was measured, or the columns do not fit the layout.
-        """
+    ) -> None:
         layout = measured.layout
         if len(measured.seconds) == 0:
             raise InvalidTableError("nothing was measured; a predictor needs one execution")
         samples, log_seconds = layout.samples(measured.table), np.log(measured.seconds)
-        slopes = prior_slopes(layout, elsewhere)
-        believed = slopes.fit(samples, log_seconds)
-        floors: dict[bytes, float] = {}
+        self._slopes = prior_slopes(layout, elsewhere)
+        self._believed = self._slopes.fit(samples, log_seconds)
+        self._floors: dict[bytes, float] = {}
         if len(measured.stopped_seconds):
             stopped, bounds = layout.samples(measured.stopped), np.log(measured.stopped_seconds)
-            late = np.flatnonzero(believed(stopped) < bounds)
+            late = np.flatnonzero(self._believed(stopped) < bounds)
             for row in late.tolist():
                 key = stopped.features[row].tobytes()
-                floors[key] = max(float(bounds[row]), floors.get(key, -math.inf))
-            samples = _joined(samples, stopped.take(late))
+                self._floors[key] = max(float(bounds[row]), self._floors.get(key, -math.inf))
+            features = np.concatenate([samples.features, stopped.features[late]])
+            samples = EncodedQueries(features, np.zeros(len(features), np.int64), {})
             log_seconds = np.concatenate([log_seconds, bounds[late]])
-            believed = slopes.fit(samples, log_seconds)
+            self._believed = self._slopes.fit(samples, log_seconds)
         rows, place = distinct_rows(samples.features)
-        runs = TrainingSet(samples, log_seconds, _places(layout, samples), place)
-        learners = tuple(
-            e for e in table_learners(layout, elsewhere=elsewhere) if is_usable(e, len(rows), {})
-        )
-        fixed = measured.fixed
-        return cls(layout, runs, len(rows), learners, on_progress, slopes, believed, floors, fixed)
+        learners = table_learners(layout, elsewhere=elsewhere)
+        self.layout = layout
+        self.runs = TrainingSet(samples, log_seconds, _places(layout, samples), place)
+        self.configurations = len(rows)
+        self.learners = tuple(each for each in learners if is_usable(each, len(rows), {}))
+        self._on_progress, self._fixed = on_progress, measured.fixed
+        self._weighed: dict[SplitKey, _WeighedMixture] = {}
+        self._fits: dict[str, Fitted] = {}
+        self._shares = Counter[str]()
 
     @property
     def members(self) -> dict[str, float]:
@@ -206,7 +187,8 @@ class TablePredictor:
             if self.configurations >= MIXED_FROM and not ran[row]:
                 one = queries.take(np.array([row]))
                 weighed = self._weighed_for(regimes[row], _places(self.layout, one))
-                middle, shares = float(weighed.mixture(one)[0]), weighed.mixture.weights.by_name
+                middle = float(weighed.ensemble.predict(one, self._fit)[0][0])
+                shares = weighed.ensemble.by_name
                 freedom = FREEDOM + weighed.pieces
                 square = (FREEDOM + weighed.square) / freedom
                 scale = max(scale * math.sqrt(square), math.sqrt(posterior.noise))
@@ -240,25 +222,21 @@ class TablePredictor:
         splits = holdout_splits(self.runs.places, kind, self.runs.samples.features)
         split = closest_split(splits, self.runs.places, places) or grouped_split(self.runs.groups)
         if split.key not in self._weighed:
-            weighing = cross_validate(self.runs, self.learners, split, on_progress=self.on_progress)
+            weighing = cross_validate(
+                self.runs, self.learners, split, on_progress=self._on_progress
+            )
             weights = weighing.weights()
-            squares = np.minimum(weights.errors**2 / self._fold_variances(split), MOST_FAR**2)
+            variances = [np.zeros(0)]  # of each held-out execution, without it in training
+            for fold in split.folds:
+                rows, held_out = fold.training, self.runs.samples.take(fold.held_out)
+                slopes = self._slopes.fit(self.runs.samples.take(rows), self.runs.log_seconds[rows])
+                posterior = slopes.posterior(held_out)
+                variances.append(posterior.variance + posterior.noise)
+            squares = np.minimum(weights.errors**2 / np.concatenate(variances), MOST_FAR**2)
             pieces, place = np.unique(weighing.evidence, return_inverse=True)
             of_each = np.bincount(place, squares) / np.bincount(place)
-            mixture = FittedEnsemble.of(weights, self._fit)
-            self._weighed[split.key] = _WeighedMixture(mixture, float(of_each.sum()), len(pieces))
+            self._weighed[split.key] = _WeighedMixture(weights, float(of_each.sum()), len(pieces))
         return self._weighed[split.key]
-
-    def _fold_variances(self, split: HoldoutSplit) -> Floats:
-        """Return the prior-slopes variance of each held-out execution, without it in training."""
-        runs = self.runs
-        parts = []
-        for fold in split.folds:
-            rows = fold.training
-            fitted = self._slopes.fit(runs.samples.take(rows), runs.log_seconds[rows])
-            posterior = fitted.posterior(runs.samples.take(fold.held_out))
-            parts.append(posterior.variance + posterior.noise)
-        return np.concatenate(parts)
 
     def _fit(self, name: str) -> Fitted:
         if name not in self._fits:
@@ -290,11 +268,3 @@ class TablePredictor:
 def _places(layout: TableLayout, samples: EncodedQueries) -> ScaleAndSize:
     features = samples.features
     return ScaleAndSize(features[:, layout.scale_feature], features[:, layout.size_feature])
-
-
-def _joined(one: EncodedQueries, other: EncodedQueries) -> EncodedQueries:
-    return EncodedQueries(
-        np.concatenate([one.features, other.features]),
-        np.concatenate([one.cells, other.cells]),
-        {},
-    )

@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_campaigns.tables.layout import TableColumn, TableLayout, distinct_rows
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_client.prediction.serving.reconfiguration import SIZE_SLOPE_MEAN, SIZE_SLOPE_SD
 from fedperf_shared.errors import InvalidInputError
 
@@ -506,12 +506,6 @@ NUMBER = SlopePrior(0.0, 0.5, 1.0)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def role_of(name: str) -> ColumnRole:
-    """Return the role of a column of this name."""
-    words = {each.lower() for each in _WORDS.findall(name)}
-    return next((role for role, terms in VOCABULARY.items() if words & terms), ColumnRole.OTHER)
-
-
 def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorSlopes:
     """Return the learner with these priors on the columns of a layout.
 
@@ -528,8 +522,10 @@ def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorS
 
 def priors_of(layout: TableLayout, column: TableColumn) -> list[SlopePrior]:
     """Return the priors of the features of a column; an inverse beside a log has none."""
+    words = {each.lower() for each in _WORDS.findall(column.name)}
+    by_name = (role for role, terms in VOCABULARY.items() if words & terms)
     declared = {layout.scale: ColumnRole.PARALLEL, layout.size: ColumnRole.SIZE}
-    role = declared.get(column.name) or role_of(column.name)
+    role = declared.get(column.name) or next(by_name, ColumnRole.OTHER)
     if column.words:
         return [WORD] * column.width
     if not column.logged:

@@ -28,14 +28,12 @@ from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import RUNS_PYTHON, OperatorKind, Platform
 
-WORTH = 0.10
-"""A size that is slower by no more than this share is chosen if it is cheaper."""
-
+WORTH = 0.10  # A size that is slower by no more than this share is chosen if it is cheaper
+# Levels of the quantiles of an application's time, which is interpolated in between.
 SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
-"""Levels of the quantiles of an application's time, which is interpolated in between."""
 
+# Engines of this machine that read what Spark reads.
 LOCAL_ENGINES = (Platform.DUCKDB, Platform.POLARS)
-"""Engines of this machine that read what Spark reads."""
 
 Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 Cost = Callable[[ClusterConfig, float], float]
@@ -44,25 +42,15 @@ CouldRun = Callable[[OperatorKind, Platform], bool]
 
 @dataclass(frozen=True, slots=True)
 class ApplicationRuntime:
-    """The predicted run time of a whole application on a cluster.
-
-    Attributes:
-        cluster: the cluster.
-        executors: its number of executors.
-        seconds: quantiles at `SHARES`.
-        error_correlation: share of its squared error in common with other clusters.
-        extrapolating: whether the prediction of a query is an extrapolation.
-        cost: cost of the median time.
-        is_promise: whether it may meet a deadline, see `Basis.is_promise`.
-    """
+    """The predicted run time of a whole application on a cluster."""
 
     cluster: ClusterConfig
     executors: int
-    seconds: tuple[float, ...]
-    error_correlation: float
-    extrapolating: bool
-    cost: float
-    is_promise: bool = True
+    seconds: tuple[float, ...]  # quantiles at `SHARES`
+    error_correlation: float  # share of its squared error in common with other clusters
+    extrapolating: bool  # whether the prediction of a query is an extrapolation
+    cost: float  # cost of the median time
+    is_promise: bool = True  # whether it may meet a deadline, see `Basis.is_promise`
 
     @property
     def median_seconds(self) -> float:
@@ -107,29 +95,20 @@ class ApplicationRuntime:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAdvice:
-    """The recommended number of executors and the compared alternatives.
-
-    Attributes:
-        application: the application.
-        runtimes: one for every number of executors, ascending.
-        current: the one as it ran.
-        best: the recommended one. If none meets the deadline, the most probable or the fastest.
-        deadline_seconds: None without a deadline.
-        memory_bytes: memory of an executor.
-        current_queries: `current` without the time outside of queries.
-        engines: its queries on engines of this machine, empty if they do not fit.
-        rival: the best one by medians, if it is not distinguishable from `current`, which is
-            then recommended.
-    """
+    """The recommended number of executors and the compared alternatives."""
 
     application: SparkApplication
-    runtimes: tuple[ApplicationRuntime, ...]
-    current: ApplicationRuntime
+    runtimes: tuple[ApplicationRuntime, ...]  # one for every number of executors, ascending
+    current: ApplicationRuntime  # the one as it ran
+    # The recommended one. If none meets the deadline, the most probable or the fastest.
     best: ApplicationRuntime
-    deadline_seconds: float | None
-    memory_bytes: int
-    current_queries: ApplicationRuntime
+    deadline_seconds: float | None  # None without a deadline
+    memory_bytes: int  # memory of an executor
+    current_queries: ApplicationRuntime  # `current` without the time outside of queries
+    # Its queries on engines of this machine, empty if they do not fit.
     engines: dict[Platform, ApplicationRuntime]
+    # The best one by medians, if it is not distinguishable from `current`, which is then
+    # recommended.
     rival: ApplicationRuntime | None = None
 
     @property

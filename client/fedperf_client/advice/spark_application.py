@@ -14,55 +14,32 @@ from fedperf_client.sources.spark.query import covered, merged
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.execution import ClusterConfig, Execution
 
-MOST_QUERIES = 200
-"""Predicted queries of an application at most."""
-
-MOST_INTERVALS = 10_000
-"""Intervals of stages that are kept apart while a log is read."""
-
-RESERVED_BYTES = 300 * 2**20
-"""Memory of an executor that Spark reserves (Spark's tuning guide)."""
-
-Interval = tuple[float, float]
-"""Start and end, in seconds since 1970."""
+MOST_QUERIES = 200  # predicted queries of an application at most
+MOST_INTERVALS = 10_000  # intervals of stages that are kept apart while a log is read
+RESERVED_BYTES = 300 * 2**20  # memory of an executor that Spark reserves (Spark's tuning guide)
+Interval = tuple[float, float]  # start and end, in seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class SparkApplication:
-    """One application, as it ran.
+    """One application, as it ran."""
 
-    Attributes:
-        name: name and id in its log; never sent.
-        group: name that its other runs share: without dates and ids, or, for an interactive
-            session, with its id.
-        queries: successful executions, at least one.
-        cluster: cluster of the largest of them.
-        settings: Spark settings at its start.
-        wall_seconds: time from its submission, if known, to the end of its last job.
-        non_query_seconds: part of that in which none of `queries` ran.
-        held_bytes: largest memory that the tasks of one executor held for their work.
-        spilled_bytes: bytes that did not fit and were spilled to disk.
-        low_parallelism_seconds: time of stages with no more tasks than slots.
-        runs: number of its runs in the logs.
-        used_core_seconds: core-seconds of all these runs, 0 if only this one is known.
-        task_seconds: total time of its successful tasks.
-        idle_seconds: part of `wall_seconds` in which none of these tasks ran.
-    """
-
-    name: str
+    name: str  # name and id in its log; never sent
+    # Name that its other runs share: without dates and ids, or, for an interactive session, with
+    # its id.
     group: str
-    queries: tuple[Execution, ...]
-    cluster: ClusterConfig
-    settings: SparkSettings
-    wall_seconds: float
-    non_query_seconds: float
-    held_bytes: float
-    spilled_bytes: int
-    low_parallelism_seconds: float = 0.0
-    runs: int = 1
-    used_core_seconds: float = 0.0
-    task_seconds: float = 0.0
-    idle_seconds: float = 0.0
+    queries: tuple[Execution, ...]  # successful executions, at least one
+    cluster: ClusterConfig  # cluster of the largest of them
+    settings: SparkSettings  # Spark settings at its start
+    wall_seconds: float  # time from its submission, if known, to the end of its last job
+    non_query_seconds: float  # part of that in which none of `queries` ran
+    held_bytes: float  # largest memory that the tasks of one executor held for their work
+    spilled_bytes: int  # bytes that did not fit and were spilled to disk
+    low_parallelism_seconds: float = 0.0  # time of stages with no more tasks than slots
+    runs: int = 1  # number of its runs in the logs
+    used_core_seconds: float = 0.0  # core-seconds of all these runs, 0 if only this one is known
+    task_seconds: float = 0.0  # total time of its successful tasks
+    idle_seconds: float = 0.0  # part of `wall_seconds` in which none of these tasks ran
 
     def least_seconds(self, cores: int) -> float:
         """Return the shortest time on so many cores, if slots never wait for a task.

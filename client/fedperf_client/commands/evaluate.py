@@ -1,5 +1,6 @@
 """`fedperf evaluate`: errors of predictions with and without joining, on held-out runs."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fedperf_client.prediction.joining_gain import GainPoint
 
 _ERRORS = "median q-errors, 1.10 is ten percent off"
-_HEADINGS = {"own": "own executions known", "asked": "executions predicted"}
 
 
 def evaluate(
@@ -39,10 +39,10 @@ def evaluate(
     from fedperf_client.charts.charts import draw_gain
     from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.execution_table import load_encoded_executions, training_sample
+    from fedperf_client.prediction.encoding import History, load_encoded_executions, numbered
+    from fedperf_client.prediction.ensemble.training_data import training_sample
     from fedperf_client.prediction.fetched_models import FetchedModels
     from fedperf_client.prediction.joining_gain import gain_curve, gain_on
-    from fedperf_client.prediction.query_encoding import History
     from fedperf_client.sources.history_file import executions_of
 
     if plot is not None and held_out is not None:
@@ -64,7 +64,7 @@ def evaluate(
         else:
             with progress_bar("evaluating on own workloads", json=json) as advance:
                 points = gain_curve(
-                    own.workload_index(),
+                    numbered(own.workload),
                     history_of,
                     models,
                     on_progress=advance,
@@ -103,10 +103,12 @@ def _facts(point: "GainPoint", *, has_joined: bool) -> list[Fact]:
     if not has_joined and point.coverage is None:
         unknown.append(PERSONALIZED)
     facts = [
-        Fact(name) if name in unknown else Fact(name, value, _HEADINGS.get(name, name))
-        for name, value in point.as_row().items()
-        if name != "coverage"
+        Fact("own", point.executions, "own executions known"),
+        Fact("asked", point.predictions, "executions predicted"),
     ]
+    for name, error in point.errors.items():
+        value = None if math.isnan(error) else round(error, 4)
+        facts.append(Fact(name) if name in unknown else Fact(name, value, name))
     if point.coverage is not None:
         share = f"{point.coverage:.0%}"
         facts.append(Fact("coverage", round(point.coverage, 4), "in the 90% interval", share))

@@ -45,7 +45,7 @@ def ingest(
     not), DuckDB profiles, fedperf's own histories, and kinds of sources that other packages add.
     The runs stay on this machine.
     """
-    from fedperf_client.prediction.execution_table import home_encoder
+    from fedperf_client.prediction.encoding import home_encoder
     from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
 

@@ -210,7 +210,7 @@ def open_predictor(
 def note_without_executions(cached: "CachedPredictor") -> None:
     """Note on standard error that no own executions are stored."""
     pool = cached.predictor.pool
-    if len(pool.training) == len(pool.summary.isolated) == 0:
+    if len(pool.training) == len(pool.summary.isolated.job) == 0:
         print(
             "note: no own executions yet, so predictions are those of models of others; take "
             "executions in with: fedperf ingest FILE, or run some with: fedperf calibrate",

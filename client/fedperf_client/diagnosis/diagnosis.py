@@ -9,23 +9,11 @@ terminal nor markup, and cut where they are long.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
-from fedperf_client.diagnosis.rules import (
-    broadcasts,
-    dropped_events,
-    failures,
-    few_tasks,
-    garbage_collection,
-    idle_executors,
-    outside_jobs,
-    shuffles,
-    spills,
-    tiny_tasks,
-    uneven_tasks,
-)
+from fedperf_client.diagnosis.rules import RULES, outside_jobs
 from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.reader import Application
@@ -35,19 +23,6 @@ from fedperf_shared.runtime.quantities import duration_text
 
 LEAST_SHARE = 0.05  # of a job's time, by which two runs of one job differ
 LEAST_SECONDS = 0.2  # a saving below is not noticed
-
-RULES: tuple[Callable[[JobFacts], Iterable[JobFinding]], ...] = (
-    spills,
-    uneven_tasks,
-    few_tasks,
-    tiny_tasks,
-    idle_executors,
-    garbage_collection,
-    shuffles,
-    broadcasts,
-    failures,
-    dropped_events,
-)
 
 LONGEST_TEXT = 60  # of a shown name or description
 
@@ -188,33 +163,32 @@ def lines_of(diagnosis: Diagnosis) -> Iterator[str]:
 
 def row_of(diagnosis: Diagnosis) -> dict[str, object]:
     """Return a diagnosis for programs."""
-    cluster = diagnosis.cluster
+    cluster, seconds = diagnosis.cluster, diagnosis.seconds
     return {
         "log": diagnosis.log,
         "application": diagnosis.application,
         "job": diagnosis.label,
         "description": diagnosis.description,
         "started_at": moment(diagnosis.started_at).isoformat(),
-        "seconds": diagnosis.seconds,
+        "seconds": seconds,
         "waited_seconds": diagnosis.waited_seconds,
         "cores": diagnosis.cores,
         "nodes": None if cluster is None else cluster.nodes,
         "memory_bytes": None if cluster is None else cluster.memory_bytes,
-        "core_seconds": diagnosis.cores * diagnosis.seconds,
+        "core_seconds": diagnosis.cores * seconds,
         "cost": None if diagnosis.prices is None else diagnosis.cost,
-        "findings": [_finding_row(diagnosis, each) for each in diagnosis.findings],
-    }
-
-
-def _finding_row(diagnosis: Diagnosis, finding: JobFinding) -> dict[str, object]:
-    return {
-        "symptom": finding.symptom.value,
-        "place": finding.place,
-        "seconds_at_most": finding.seconds,
-        "core_seconds_at_most": diagnosis.share_of(finding) * diagnosis.seconds * diagnosis.cores,
-        "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(finding),
-        "evidence": finding.evidence,
-        "figures": dict(finding.figures),
-        "advice": finding.advice,
-        "conf": list(finding.conf),
+        "findings": [
+            {
+                "symptom": each.symptom.value,
+                "place": each.place,
+                "seconds_at_most": each.seconds,
+                "core_seconds_at_most": diagnosis.share_of(each) * seconds * diagnosis.cores,
+                "cost_at_most": None if diagnosis.prices is None else diagnosis.at_stake(each),
+                "evidence": each.evidence,
+                "figures": dict(each.figures),
+                "advice": each.advice,
+                "conf": list(each.conf),
+            }
+            for each in diagnosis.findings
+        ],
     }

@@ -73,8 +73,8 @@ class JobFinding:
             raise ValueError(f"the potential saving must not be negative, got {self.seconds}")
 
 
+# Share of all task time that may exceed the slots: some milliseconds at each task's end.
 _OVERLAP = 0.05
-"""Share of all task time that may exceed the slots: some milliseconds at each task's end."""
 
 _UNFINISHED = "no end of a job: the log stops before it"
 _GIVEN_UP = "a job given up: too much ran at the same time"
@@ -223,8 +223,8 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
     Texts name what was left out; local.
     """
     names = {file.name for file in log.files}
-    missing, application = Counter[str](), Application(is_partial=log.is_partial)
-    for item in log.work(application, with_tasks=True):
+    missing, application = Counter[str](), Application(log.is_partial, with_tasks=True)
+    for item in log.work(application):
         if isinstance(item, SkippedRecord):
             if item.record in {*names, WHOLE_LOG}:
                 yield str(item) if item.record in names and len(names) > 1 else item.reason

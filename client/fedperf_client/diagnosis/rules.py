@@ -34,7 +34,7 @@ Stages:
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -62,6 +62,13 @@ MUCH_OF_APPLICATION = 0.2  # of its time; every application has some
 LEAST_SECONDS = 5.0  # a shorter time is mostly the start of the application
 IDLE_TIMEOUT = 60  # seconds; Spark's default of executorIdleTimeout
 USUAL_EVENTS = 10_000  # capacity of a listener queue by default
+
+
+def _of_stages(
+    rule: Callable[[JobFacts, StageAttempt], Iterator[JobFinding]],
+) -> Callable[[JobFacts], Iterator[JobFinding]]:
+    """Apply a rule about a stage to all stages of a job."""
+    return lambda job: (finding for stage in job.stages for finding in rule(job, stage))
 
 
 def idle_executors(job: JobFacts) -> Iterator[JobFinding]:
@@ -160,20 +167,15 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
 
 
 def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
-    """Find the time outside of jobs, if it is long.
-
-    Args:
-        whole: the application, whose log was read.
-        cores: mean of its time.
-    """
-    outside, seconds = min(whole.gaps.milliseconds / 1000, whole.seconds), whole.seconds
+    """Find the time outside of jobs, if it is long; `cores` are the mean of the application."""
+    outside, seconds = min(whole.idle_milliseconds / 1000, whole.seconds), whole.seconds
     if not (outside >= LEAST_SECONDS and outside >= MUCH_OF_APPLICATION * seconds):
         return None
-    idle, total = whole.gaps.core_milliseconds / 1000, cores * seconds
+    idle, total = whole.idle_core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
     who = "people who thought, or were gone" if session else "the driver's own code, or waiting"
     back, conf = _against_idleness(whole.settings)
-    longest = whole.gaps.longest
+    longest = whole.longest_gaps
     gaps = ", ".join(
         f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
     )
@@ -237,7 +239,7 @@ def failures(job: JobFacts) -> Iterator[JobFinding]:
     """Find work that was repeated, or lost."""
     own_text = None
     if job.query.has_failed:
-        own_text = last_text(job.query.failures) or FailureText.of("", job.query.failure)
+        own_text = last_text(job.query.failures) or FailureText.of(job.query.failure)
     causes, again = causes_of(job.lost, job.removals, own_text), list(_repeated(job))
     if again and not causes:
         causes = [FailureCause(None, "")]
@@ -294,31 +296,31 @@ ROOMY = 0.1  # of an executor's memory; tasks that hold less have enough
 MUCH_GARBAGE = 0.1  # of the time in tasks' code; Spark's pages show such a task in red
 
 
-def spills(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def spills(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find stages with tasks that spilled to disk."""
-    for stage in job.stages:
-        totals = stage.totals
-        if not (totals.spilled_disk and totals.spilled_tasks):
-            continue
-        # The factor by which the work of a task must shrink to fit.
-        held = max(1, totals.held)
-        factor = max(2, math.ceil((held + totals.spilled_memory) / held))
-        yield JobFinding(
-            Symptom.SPILL,
-            str(stage),
-            stage.share_of_span(totals.spilled_run) / 1000,
-            f"{totals.spilled_tasks} of {len(stage.tasks)} tasks wrote "
-            f"{size_text(totals.spilled_disk)} to disk ({size_text(totals.spilled_memory)} in "
-            f"memory); they could hold {size_text(totals.held / len(stage.tasks))} each",
-            f"{factor} times as many partitions, or {factor} times the memory per task",
-            _against_spills(stage, job.settings, factor),
-            {
-                "spilled_disk_bytes": totals.spilled_disk,
-                "spilled_memory_bytes": totals.spilled_memory,
-                "spilled_tasks": totals.spilled_tasks,
-                "tasks": len(stage.tasks),
-            },
-        )
+    totals = stage.totals
+    if not (totals.spilled_disk and totals.spilled_tasks):
+        return
+    # The factor by which the work of a task must shrink to fit.
+    held = max(1, totals.held)
+    factor = max(2, math.ceil((held + totals.spilled_memory) / held))
+    yield JobFinding(
+        Symptom.SPILL,
+        str(stage),
+        stage.share_of_span(totals.spilled_run) / 1000,
+        f"{totals.spilled_tasks} of {len(stage.tasks)} tasks wrote "
+        f"{size_text(totals.spilled_disk)} to disk ({size_text(totals.spilled_memory)} in "
+        f"memory); they could hold {size_text(totals.held / len(stage.tasks))} each",
+        f"{factor} times as many partitions, or {factor} times the memory per task",
+        _against_spills(stage, job.settings, factor),
+        {
+            "spilled_disk_bytes": totals.spilled_disk,
+            "spilled_memory_bytes": totals.spilled_memory,
+            "spilled_tasks": totals.spilled_tasks,
+            "tasks": len(stage.tasks),
+        },
+    )
 
 
 def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -> tuple[str, ...]:
@@ -335,62 +337,62 @@ def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -
     return (settings.times_memory(factor),)
 
 
-def garbage_collection(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def garbage_collection(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find stages with too little memory for the objects that they create."""
-    for stage in job.stages:
-        share = stage.totals.garbage / stage.run_time
-        if share < MUCH_GARBAGE:
-            continue
-        settings, held = job.settings, job.held_at_once(stage)
-        is_roomy = held < ROOMY * settings.memory_bytes
-        yield JobFinding(
-            Symptom.GARBAGE,
-            str(stage),
-            stage.share_of_span(stage.totals.garbage) / 1000,
-            f"{duration_text(stage.totals.garbage / 1000)} of "
-            f"{duration_text(stage.run_time / 1000)} in tasks ({share:.0%}) were garbage "
-            f"collection; tasks of one executor held at most {size_text(held)} of "
-            f"{size_text(settings.memory_bytes)} at once",
-            "not for want of room for what tasks hold: a JVM that had just started, data in its "
-            "cache, or code that makes many objects"
-            if is_roomy
-            else "more memory per core: twice as much, or half as many cores per executor",
-            () if is_roomy else (settings.times_memory(2),),
-            {
-                "garbage_seconds": stage.totals.garbage / 1000,
-                "run_seconds": stage.run_time / 1000,
-                "held_bytes": held,
-                "memory_bytes": settings.memory_bytes,
-            },
-        )
+    share = stage.totals.garbage / stage.run_time
+    if share < MUCH_GARBAGE:
+        return
+    settings, held = job.settings, job.held_at_once(stage)
+    is_roomy = held < ROOMY * settings.memory_bytes
+    yield JobFinding(
+        Symptom.GARBAGE,
+        str(stage),
+        stage.share_of_span(stage.totals.garbage) / 1000,
+        f"{duration_text(stage.totals.garbage / 1000)} of "
+        f"{duration_text(stage.run_time / 1000)} in tasks ({share:.0%}) were garbage "
+        f"collection; tasks of one executor held at most {size_text(held)} of "
+        f"{size_text(settings.memory_bytes)} at once",
+        "not for want of room for what tasks hold: a JVM that had just started, data in its "
+        "cache, or code that makes many objects"
+        if is_roomy
+        else "more memory per core: twice as much, or half as many cores per executor",
+        () if is_roomy else (settings.times_memory(2),),
+        {
+            "garbage_seconds": stage.totals.garbage / 1000,
+            "run_seconds": stage.run_time / 1000,
+            "held_bytes": held,
+            "memory_bytes": settings.memory_bytes,
+        },
+    )
 
 
+# Least bytes that are worth a task: Spark itself merges partitions up to this size.
 WORTH_BYTES = MIB
-"""Least bytes that are worth a task: Spark itself merges partitions up to this size."""
 
+# Calls that read no rows but the schema of files, in a task of Spark.
 _READS_SCHEMA = re.compile(r"(?:load|parquet|orc|avro|csv|json|text|table) at ")
-"""Calls that read no rows but the schema of files, in a task of Spark."""
 
 
-def few_tasks(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def few_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find stages with fewer tasks than slots."""
-    for stage in job.stages:
-        if not len(stage.tasks) < stage.slots:
-            continue
-        usual = min(stage.mean, stage.median)  # a straggler is another finding
-        spread = usual * (1 - len(stage.tasks) / stage.slots)
-        seconds = min(spread, job.unused(stage)) / 1000
-        totals, tasks = stage.totals, len(stage.tasks)
-        read = totals.input_bytes + totals.shuffle_read
-        yield JobFinding(
-            Symptom.FEW_TASKS,
-            str(stage),
-            seconds,
-            f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
-            f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
-            *_more_partitions(stage, job.settings),
-            {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
-        )
+    if not len(stage.tasks) < stage.slots:
+        return
+    usual = min(stage.mean, stage.median)  # a straggler is another finding
+    spread = usual * (1 - len(stage.tasks) / stage.slots)
+    seconds = min(spread, job.unused(stage)) / 1000
+    totals, tasks = stage.totals, len(stage.tasks)
+    read = totals.input_bytes + totals.shuffle_read
+    yield JobFinding(
+        Symptom.FEW_TASKS,
+        str(stage),
+        seconds,
+        f"{tasks} task{'s' * (tasks > 1)} on {stage.slots} slots for "
+        f"{duration_text(stage.span / 1000)}; read: {size_text(read)}",
+        *_more_partitions(stage, job.settings),
+        {"tasks": tasks, "slots": stage.slots, "read_bytes": read},
+    )
 
 
 def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
@@ -423,36 +425,36 @@ WAVES = 2  # fewer tasks per slot are not too many
 _LISTING = "Listing leaf files"
 
 
-def tiny_tasks(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def tiny_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find stages in which starting tasks took longer than their work."""
-    for stage in job.stages:
-        tasks, totals = len(stage.tasks), stage.totals
-        read = totals.input_bytes + totals.shuffle_read
-        enough = max(stage.slots, -(-read // WORTH_BYTES))
-        is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
-        is_work = float(np.median(stage.tasks["run"])) > MUCH_WORK_MILLISECONDS
-        if stage.runs_python or job.query.dropped or is_work:
-            continue
-        if not (stage.slots and is_tiny and tasks >= WAVES * enough):
-            continue
-        overhead = max(0, stage.task_time - totals.cpu)
-        yield JobFinding(
-            Symptom.TINY_TASKS,
-            str(stage),
-            stage.share_of_span(overhead * (1 - enough / tasks)) / 1000,
-            f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
-            f"{duration_text(stage.median / 1000)} in the median; of "
-            f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
-            "were CPU time of their code in the JVM; time of programs beside it is not counted",
-            *_fewer_partitions(job, stage, enough),
-            {
-                "tasks": tasks,
-                "slots": stage.slots,
-                "read_bytes": read,
-                "task_seconds": stage.task_time / 1000,
-                "cpu_seconds": totals.cpu / 1000,
-            },
-        )
+    tasks, totals = len(stage.tasks), stage.totals
+    read = totals.input_bytes + totals.shuffle_read
+    enough = max(stage.slots, -(-read // WORTH_BYTES))
+    is_tiny = read > 0 or stage.median < TINY_MILLISECONDS
+    is_work = float(np.median(stage.tasks["run"])) > MUCH_WORK_MILLISECONDS
+    if stage.runs_python or job.query.dropped or is_work:
+        return
+    if not (stage.slots and is_tiny and tasks >= WAVES * enough):
+        return
+    overhead = max(0, stage.task_time - totals.cpu)
+    yield JobFinding(
+        Symptom.TINY_TASKS,
+        str(stage),
+        stage.share_of_span(overhead * (1 - enough / tasks)) / 1000,
+        f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
+        f"{duration_text(stage.median / 1000)} in the median; of "
+        f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
+        "were CPU time of their code in the JVM; time of programs beside it is not counted",
+        *_fewer_partitions(job, stage, enough),
+        {
+            "tasks": tasks,
+            "slots": stage.slots,
+            "read_bytes": read,
+            "task_seconds": stage.task_time / 1000,
+            "cpu_seconds": totals.cpu / 1000,
+        },
+    )
 
 
 def _fewer_partitions(
@@ -471,36 +473,34 @@ def _fewer_partitions(
 
 MUCH = 2.0  # times the median; below, a second wave would cost as much
 
+# Share of tasks that may be slow: speculation begins when three quarters have ended. If more are
+# slow, there are two kinds of tasks and no stragglers.
 FEW = 0.25
-"""Share of tasks that may be slow: speculation begins when three quarters have ended. If more are
-slow, there are two kinds of tasks and no stragglers.
-"""
 
-LEAST_BYTES, LEAST_ROWS = MIB, 100_000
-"""A task that read less is not slow because of what it read."""
+LEAST_BYTES, LEAST_ROWS = MIB, 100_000  # A task that read less is not slow because of what it read
 
 
-def uneven_tasks(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def uneven_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find stages of which most slots waited for a few tasks."""
-    for stage in job.stages:
-        seconds = job.uneven(stage) / 1000
-        longest = float(stage.durations.max())
-        overtaken = max(
-            (each for each in stage.lost if each.reason.is_called_off),
-            key=lambda each: each.duration,
-            default=None,
-        )
-        if overtaken and overtaken.duration >= max(longest, MUCH * stage.median):
-            yield _overtaken(stage, overtaken)
-        elif not seconds > 0:
-            continue
-        elif longest < MUCH * stage.median:
-            if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
-                yield _last_wave(job, stage, seconds)
-        elif _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(stage, "read_rows", LEAST_ROWS):
-            yield _skew(job, stage, seconds)
-        elif _slow(stage) <= FEW * len(stage.tasks):
-            yield _straggler(job, stage, seconds)
+    seconds = job.uneven(stage) / 1000
+    longest = float(stage.durations.max())
+    overtaken = max(
+        (each for each in stage.lost if each.reason.is_called_off),
+        key=lambda each: each.duration,
+        default=None,
+    )
+    if overtaken and overtaken.duration >= max(longest, MUCH * stage.median):
+        yield _overtaken(stage, overtaken)
+    elif not seconds > 0:
+        return
+    elif longest < MUCH * stage.median:
+        if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
+            yield _last_wave(job, stage, seconds)
+    elif _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(stage, "read_rows", LEAST_ROWS):
+        yield _skew(job, stage, seconds)
+    elif _slow(stage) <= FEW * len(stage.tasks):
+        yield _straggler(job, stage, seconds)
 
 
 def _is_much(stage: StageAttempt, column: str, least: int) -> bool:
@@ -651,45 +651,44 @@ MUCH_SHUFFLE = 0.1  # of the time in tasks' code
 GROWS = 2.0  # times the rows that were read
 LEAST_SHUFFLE_BYTES = 128 * MIB  # a smaller shuffle fits into one partition
 
+# Factor of the size up to which Spark broadcasts a table. Spark estimated no more than that size,
+# unless the code requested it, and files take at least a tenth of the memory of their rows.
 UNDERESTIMATED = 10
-"""Factor of the size up to which Spark broadcasts a table. Spark estimated no more than that size,
-unless the code requested it, and files take at least a tenth of the memory of their rows.
-"""
 
 _SIZE = "data size"
 
 
-def shuffles(job: JobFacts) -> Iterator[JobFinding]:
+@_of_stages
+def shuffles(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
     """Find waits for shuffles, and shuffles that grew."""
-    for stage in job.stages:
-        totals, run = stage.totals, stage.run_time / 1000
-        wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
-        waited = totals.fetch_wait + totals.shuffle_write
-        if waited >= MUCH_SHUFFLE * stage.run_time:
-            yield JobFinding(
-                Symptom.SHUFFLE_WAIT,
-                str(stage),
-                stage.share_of_span(waited) / 1000,
-                f"of {duration_text(run)} in tasks {duration_text(waited / 1000)} were shuffle: "
-                f"{duration_text(wait)} waiting for {size_text(totals.shuffle_read)}, "
-                f"{duration_text(write)} writing {size_text(totals.shuffle_written)}",
-                "faster local disks or network, fewer and larger executors, or less to shuffle",
-                (),
-                {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
-            )
-        read, rows, size = totals.rows_read, totals.rows_written, totals.shuffle_written
-        if read and rows >= GROWS * read and size >= LEAST_SHUFFLE_BYTES:
-            yield JobFinding(
-                Symptom.SHUFFLE_GROWTH,
-                str(stage),
-                stage.span * (1 - read / rows) / 1000,
-                f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
-                f"times as many, {size_text(size)}",
-                "look for joins or explodes that multiply rows, for columns that nobody needs, and "
-                "for a filter or a partial aggregate that could come first",
-                (),
-                {"read_rows": read, "written_rows": rows, "written_bytes": size},
-            )
+    totals, run = stage.totals, stage.run_time / 1000
+    wait, write = totals.fetch_wait / 1000, totals.shuffle_write / 1000
+    waited = totals.fetch_wait + totals.shuffle_write
+    if waited >= MUCH_SHUFFLE * stage.run_time:
+        yield JobFinding(
+            Symptom.SHUFFLE_WAIT,
+            str(stage),
+            stage.share_of_span(waited) / 1000,
+            f"of {duration_text(run)} in tasks {duration_text(waited / 1000)} were shuffle: "
+            f"{duration_text(wait)} waiting for {size_text(totals.shuffle_read)}, "
+            f"{duration_text(write)} writing {size_text(totals.shuffle_written)}",
+            "faster local disks or network, fewer and larger executors, or less to shuffle",
+            (),
+            {"fetch_wait_seconds": wait, "shuffle_write_seconds": write, "run_seconds": run},
+        )
+    read, rows, size = totals.rows_read, totals.rows_written, totals.shuffle_written
+    if read and rows >= GROWS * read and size >= LEAST_SHUFFLE_BYTES:
+        yield JobFinding(
+            Symptom.SHUFFLE_GROWTH,
+            str(stage),
+            stage.span * (1 - read / rows) / 1000,
+            f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
+            f"times as many, {size_text(size)}",
+            "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+            "for a filter or a partial aggregate that could come first",
+            (),
+            {"read_rows": read, "written_rows": rows, "written_bytes": size},
+        )
 
 
 def broadcasts(job: JobFacts) -> Iterator[JobFinding]:
@@ -730,3 +729,17 @@ def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
             sizes.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
             yield counted[_SIZE], build, send
+
+
+RULES: tuple[Callable[[JobFacts], Iterator[JobFinding]], ...] = (
+    spills,
+    uneven_tasks,
+    few_tasks,
+    tiny_tasks,
+    idle_executors,
+    garbage_collection,
+    shuffles,
+    broadcasts,
+    failures,
+    dropped_events,
+)

@@ -27,8 +27,7 @@ watch_paths = []
 poll_seconds = 5.0
 """
 
-_NEW_NAMES = {"history": "watch_paths"}
-"""Present names of old keys of config.toml."""
+_NEW_NAMES = {"history": "watch_paths"}  # present names of old keys of config.toml
 
 
 class ClientConfig(BaseModel):
@@ -54,44 +53,22 @@ class Home:
 
     directory: Path
 
-    config = _Entry("config.toml")
-    """Configuration, written by people."""
-
-    policy = _Entry("policy.toml")
-    """Privacy policy, written by people."""
-
-    identity = _Entry("identity")
-    """Private key, certificates and the coordinator's addresses."""
-
-    store = _Entry("executions.sqlite")
-    """Executions: raw data that never leaves."""
-
-    receipts = _Entry("receipts")
-    """The coordinator's signed receipts, one file per release."""
-
-    questions = _Entry("questions")
-    """Linear queries of the coordinator, one file per directed slot."""
-
+    config = _Entry("config.toml")  # configuration, written by people
+    policy = _Entry("policy.toml")  # privacy policy, written by people
+    identity = _Entry("identity")  # private key, certificates and the coordinator's addresses
+    store = _Entry("executions.sqlite")  # executions: raw data that never leaves
+    receipts = _Entry("receipts")  # the coordinator's signed receipts, one file per release
+    questions = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
+    # Fitted predictors, cached between commands; can be removed.
     predictor = _Entry("predictor.safetensors")
-    """Fitted predictors, cached between commands; can be removed."""
-
-    data = _Entry("data")
-    """Generated data of the workloads that ship with fedperf."""
-
-    lock = _Entry("daemon.lock")
-    """Held by the running daemon."""
-
-    contact = _Entry("last-contact")
-    """When the coordinator last answered, to the minute."""
-
+    data = _Entry("data")  # generated data of the workloads that ship with fedperf
+    lock = _Entry("daemon.lock")  # held by the running daemon
+    contact = _Entry("last-contact")  # when the coordinator last answered, to the minute
+    # When the coordinator last refused this organization as a member, to the minute.
     refusal = _Entry("last-refusal")
-    """When the coordinator last refused this organization as a member, to the minute."""
-
+    # The release modes of the policy that the running daemon has read.
     modes = _Entry("modes-in-force.json")
-    """The release modes of the policy that the running daemon has read."""
-
-    calendar = _Entry("calendar")
-    """The coordinator's calendar when this organization joined."""
+    calendar = _Entry("calendar")  # the coordinator's calendar when this organization joined
 
     @property
     def models(self) -> Path:
@@ -158,13 +135,10 @@ class Contact:
     """The last contact with the coordinator, for `fedperf status`.
 
     The daemon and joining record it. Any answer to a member ends an earlier refusal.
-
-    Attributes:
-        heard_at: when the coordinator last answered; None if it never did.
-        refused_at: when it last refused this organization as a member; None if it answered since.
     """
 
-    heard_at: datetime | None = None
+    heard_at: datetime | None = None  # when the coordinator last answered; None if it never did
+    # When it last refused this organization as a member; None if it answered since.
     refused_at: datetime | None = None
 
     @classmethod

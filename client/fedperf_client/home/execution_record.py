@@ -4,8 +4,6 @@ A record holds one value per column. Column names are the field names of the dom
 `to_record` and `from_record` are inverse to each other.
 """
 
-import math
-from array import array
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -66,13 +64,3 @@ def from_record(record: Mapping[str, Any]) -> Execution:
         finished_at=record["finished_at"],
         origin=ExecutionMetadata(**metadata),
     )
-
-
-def pack_seconds(seconds: tuple[float | None, ...]) -> bytes:
-    """Return the seconds of operators as float64; None becomes NaN."""
-    return array("d", (math.nan if each is None else each for each in seconds)).tobytes()
-
-
-def unpack_seconds(content: bytes) -> tuple[float | None, ...]:
-    """Return what `pack_seconds` packed."""
-    return tuple(None if math.isnan(each) else each for each in array("d", content))

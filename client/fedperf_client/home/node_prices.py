@@ -20,23 +20,15 @@ _Price = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class PriceList(BaseModel):
-    """Prices per hour.
-
-    Attributes:
-        currency: sign before an amount.
-        node: of a machine whose type has no price of its own.
-        core: of a core.
-        gib: of a GiB of memory.
-        node_types: of a machine, by its type.
-    """
+    """Prices per hour."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    currency: Annotated[str, Field(max_length=3)] = "$"
-    node: _Price = 0.0
-    core: _Price = 0.0
-    gib: _Price = 0.0
-    node_types: dict[str, _Price] = {}
+    currency: Annotated[str, Field(max_length=3)] = "$"  # sign before an amount
+    node: _Price = 0.0  # of a machine whose type has no price of its own
+    core: _Price = 0.0  # of a core
+    gib: _Price = 0.0  # of a GiB of memory
+    node_types: dict[str, _Price] = {}  # of a machine, by its type
 
     def cost(self, cluster: ClusterConfig, seconds: float, *, node_type: str = "") -> float:
         """Return the cost of a cluster for a number of seconds."""

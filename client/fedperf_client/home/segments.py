@@ -19,18 +19,18 @@ from safetensors.numpy import load, save
 
 from fedperf_shared.execution import Execution
 
+# Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately.
 Columns = Mapping[str, NDArray[Any]]
-"""Arrays with equally many rows. `NUMBER` is the execution's, `WIDE` is read separately."""
 
+# Makes columns of executions, with `NUMBER` the ascending position in the sequence.
 Encode = Callable[[Sequence[Execution]], Columns]
-"""Makes columns of executions, with `NUMBER` the ascending position in the sequence."""
 
 NUMBER = "number"
 WIDE = "features"
 
-SEGMENT_ROWS = 1024
-"""Smaller segments are merged as soon as they have this many rows together."""
+SEGMENT_ROWS = 1024  # smaller segments are merged as soon as they have this many rows together
 
+# Tables of segments, and a token that every change of the store replaces.
 TABLES = (
     """
 CREATE TABLE segment (
@@ -45,21 +45,15 @@ CREATE TABLE segment (
     "CREATE TABLE state (token BLOB NOT NULL) STRICT",
     "INSERT INTO state VALUES (randomblob(32))",
 )
-"""Tables of segments, and a token that every change of the store replaces."""
 
 _LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Makes columns of executions; can be pickled where `encode` can.
+    """Makes columns of executions; can be pickled where `encode` can."""
 
-    Attributes:
-        key: 32 bytes that differ if the columns of an execution would differ.
-        encode: computes the columns.
-    """
-
-    key: bytes
+    key: bytes  # 32 bytes that differ if the columns of an execution would differ
     encode: Encode
 
 
@@ -72,12 +66,8 @@ def append(
 ) -> None:
     """Store the columns of executions, unless a segment of their range is stored already.
 
-    Args:
-        connection: to the store, in a transaction.
-        key: the encoder's.
-        columns: as `Encode` makes them.
-        numbers: the row numbers of the encoded executions.
-        covered: first and last number of the range that holds no other execution.
+    The columns are those that `Encode` makes of the executions with these row numbers. The range
+    `covered`, from first to last number, holds no other execution.
     """
     first, last = covered
     taken = "SELECT 1 FROM segment WHERE first <= ? AND last >= ?"
@@ -99,11 +89,6 @@ def gaps(connection: sqlite3.Connection, key: bytes) -> list[tuple[int, int]]:
     begins = [1, *(last + 1 for _, last in covered)]
     ends = [*(first - 1 for first, _ in covered), end]
     return [each for each in zip(begins, ends, strict=True) if each[0] <= each[1]]
-
-
-def drop_others(connection: sqlite3.Connection, key: bytes) -> None:
-    """Delete the segments of other encoders."""
-    connection.execute("DELETE FROM segment WHERE key <> ?", (key,))
 
 
 def forget(connection: sqlite3.Connection, numbers: Sequence[int]) -> None:
@@ -141,13 +126,7 @@ def wide_of(
 def read(
     connection: sqlite3.Connection, key: bytes, *, wide: bool = False
 ) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield the columns of each segment, by ascending number.
-
-    Args:
-        connection: to the store.
-        key: the encoder's.
-        wide: read only `NUMBER` and `WIDE` instead of all other columns.
-    """
+    """Yield the columns of each segment by number; `wide` reads `NUMBER` and `WIDE` alone."""
     query = "SELECT narrow, wide FROM segment WHERE rows > 0 AND key = ? ORDER BY first"
     if not wide:
         query = query.replace("narrow, wide", "narrow")

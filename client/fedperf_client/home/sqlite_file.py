@@ -11,9 +11,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from fedperf_shared.errors import StorageError
 from fedperf_shared.runtime.process import close_to_others, create_private
 
-BUSY_SECONDS = 30.0
-"""Seconds that a program waits for another program that writes."""
-
+BUSY_SECONDS = 30.0  # seconds that a program waits for another program that writes
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _DENIED = ("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 _ADVICE = (
@@ -122,16 +120,9 @@ def clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageError(
-            f"{path}: {error}; {_advice(error, path)} (nothing was changed)"
-        ) from error
-
-
-def _advice(error: sqlite3.Error, path: Path) -> str:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(_DENIED) and is_read_only(path):
-        return "this home is read-only, make it writable or choose another --home"
-    return next(
-        (advice for names, advice in _ADVICE if name.startswith(names)),
-        "check the file and the disk it lies on",
-    )
+        name = getattr(error, "sqlite_errorname", "")
+        advices = (advice for names, advice in _ADVICE if name.startswith(names))
+        advice = next(advices, "check the file and the disk it lies on")
+        if name.startswith(_DENIED) and is_read_only(path):
+            advice = "this home is read-only, make it writable or choose another --home"
+        raise StorageError(f"{path}: {error}; {advice} (nothing was changed)") from error

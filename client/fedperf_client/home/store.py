@@ -8,10 +8,12 @@ A new file gets the present schema, an older one is migrated and keeps its rows.
 another program or of a newer schema is refused and left unchanged.
 """
 
+import math
 import os
 import sqlite3
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -20,12 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_client.home import segments
-from fedperf_client.home.execution_record import (
-    from_record,
-    pack_seconds,
-    to_record,
-    unpack_seconds,
-)
+from fedperf_client.home.execution_record import from_record, to_record
 from fedperf_client.home.sqlite_file import (
     clear_errors,
     is_read_only,
@@ -40,18 +37,10 @@ from fedperf_shared.wire.codec import decode_plan
 from fedperf_shared.workflow.vocabulary import Platform
 
 SCHEMA_VERSION = 6
-APPLICATION_ID = 0x66705354
-"""Marks the file as a store of fedperf ("fpST")."""
-
-MAX_ROW_COUNTS = 100
-"""Row counts that are stored of one table; older ones are deleted."""
-
-SHORTEST_ID = 8
-"""Characters of an id that are shown at least."""
-
-MOST_NAMED = 5
-"""Executions that are named where a prefix of an id is ambiguous."""
-
+APPLICATION_ID = 0x66705354  # marks the file as a store of fedperf ("fpST")
+MAX_ROW_COUNTS = 100  # row counts that are stored of one table; older ones are deleted
+SHORTEST_ID = 8  # characters of an id that are shown at least
+MOST_NAMED = 5  # executions that are named where a prefix of an id is ambiguous
 _Parameters = Mapping[str, Any] | Sequence[Any]
 
 _LARGEST_INTEGER = 2**63 - 1  # of SQLite
@@ -76,6 +65,7 @@ _COLUMNS_1 = {
     "finished_at": "INTEGER NOT NULL",
 }
 _TEXT, _NUMBER = "TEXT NOT NULL DEFAULT ''", "INTEGER NOT NULL DEFAULT 0"
+# Columns of the table `execution` that each later schema added.
 _ADDED_COLUMNS = {
     2: {
         **dict.fromkeys(("source", "node_type", "architecture"), _TEXT),
@@ -91,7 +81,6 @@ _ADDED_COLUMNS = {
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
 }
-"""Columns of the table `execution` that each later schema added."""
 
 _ADDED_TABLES = {
     2: (
@@ -175,44 +164,32 @@ class AmbiguousExecutionError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The executions that meet every condition that is not None.
+    """The executions that meet every condition that is not None."""
 
-    Attributes:
-        workload: their workload. If no workload has exactly this name, all workloads that
-            contain it are selected, case-insensitively.
-        text: a part of their id, workload, application or its id, record, description, file,
-            failure or source, case-insensitively.
-        status: how they ended.
-        platform: at least one of their operators ran there.
-        since: they finished at or after this timestamp (with time zone).
-        until: they finished before this timestamp (with time zone).
-    """
-
+    # Their workload. If no workload has exactly this name, all workloads that contain it are
+    # selected, case-insensitively.
     workload: str | None = None
+    # A part of their id, workload, application or its id, record, description, file, failure or
+    # source, case-insensitively.
     text: str | None = None
-    status: ExecutionStatus | None = None
-    platform: Platform | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    status: ExecutionStatus | None = None  # how they ended
+    platform: Platform | None = None  # at least one of their operators ran there
+    since: datetime | None = None  # they finished at or after this timestamp (with time zone)
+    until: datetime | None = None  # they finished before this timestamp (with time zone)
 
-    @property
-    def parameters(self) -> dict[str, str | int]:
-        """The parameters of the SQL condition.
+    def condition(self) -> tuple[str, dict[str, str | int]]:
+        """Return the condition of an SQL statement, and its parameters.
 
         Raises:
             InvalidExecutionError: a timestamp has no time zone.
         """
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
+        values = {name: getattr(self, name) for name in _CONDITIONS}
+        parameters = {
             name: _microseconds(value) if isinstance(value, datetime) else value
             for name, value in values.items()
             if value is not None
         }
-
-    @property
-    def condition(self) -> str:
-        """The condition of an SQL statement."""
-        return " AND ".join(["1", *(_CONDITIONS[name] for name in self.parameters)])
+        return " AND ".join(["1", *(_CONDITIONS[name] for name in parameters)]), parameters
 
 
 EVERYTHING = Selection()
@@ -220,17 +197,10 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """The contents of a store in numbers.
+    """The contents of a store in numbers."""
 
-    Attributes:
-        executions: stored executions.
-        workloads: distinct workloads, the unit of privacy.
-        by_status: executions of each status; every status has an entry.
-    """
-
-    executions: int
-    workloads: int
-    by_status: dict[ExecutionStatus, int]
+    executions: int  # stored executions
+    workloads: int  # distinct workloads, the unit of privacy
 
 
 class ExecutionStore(Closing):
@@ -472,8 +442,8 @@ class ExecutionStore(Closing):
         """
         with clear_errors(self._path):
             if keep and not self._is_unchanged:
-                with transaction(self._connection):
-                    segments.drop_others(self._connection, encoder.key)
+                with transaction(self._connection):  # drop what other encoders made
+                    self._connection.execute("DELETE FROM segment WHERE key <> ?", (encoder.key,))
             gaps = segments.gaps(self._connection, encoder.key)
             parts = list(segments.read(self._connection, encoder.key))
             for begin, end in gaps:
@@ -504,11 +474,8 @@ class ExecutionStore(Closing):
 
     def counts(self) -> StoreCounts:
         """Return how many executions and workloads there are."""
-        rows = self._rows("SELECT status, count(*) FROM execution GROUP BY status")
-        counts = {int(status): int(count) for status, count in rows}
-        by_status = {status: counts.get(status, 0) for status in ExecutionStatus}
-        ((workloads,),) = self._select("count(DISTINCT workload)", EVERYTHING)
-        return StoreCounts(sum(counts.values()), int(workloads), by_status)
+        ((executions, workloads),) = self._select("count(*), count(DISTINCT workload)", EVERYTHING)
+        return StoreCounts(int(executions), int(workloads))
 
     def _encode(
         self, encoder: segments.Encoder, begin: int, end: int, *, keep: bool
@@ -537,15 +504,19 @@ class ExecutionStore(Closing):
     def _select(
         self, columns: str, selection: Selection, rest: str = "", **parameters: object
     ) -> list[sqlite3.Row]:
-        query = " ".join(("SELECT", columns, "FROM execution WHERE", selection.condition, rest))
-        return self._rows(query, {**selection.parameters, **parameters})
+        condition, selected = selection.condition()
+        query = " ".join(("SELECT", columns, "FROM execution WHERE", condition, rest))
+        return self._rows(query, {**selected, **parameters})
 
     def _executions(self, rows: Iterable[sqlite3.Row]) -> Iterator[Execution]:
         for row in rows:
             record = dict(row)
             try:
                 record["finished_at"] = _EPOCH + timedelta(microseconds=record["finished_at"])
-                record["operator_seconds"] = unpack_seconds(record["operator_seconds"])
+                record["operator_seconds"] = tuple(
+                    None if math.isnan(each) else each
+                    for each in array("d", record["operator_seconds"])
+                )
                 yield from_record(record)
             except (InvalidInputError, ValueError, OverflowError) as error:
                 raise StorageError(
@@ -556,7 +527,8 @@ class ExecutionStore(Closing):
 
 def _to_row(execution: Execution) -> dict[str, object]:
     record = to_record(execution)
-    record["operator_seconds"] = pack_seconds(execution.origin.operator_seconds)
+    seconds = (math.nan if each is None else each for each in record["operator_seconds"])
+    record["operator_seconds"] = array("d", seconds).tobytes()
     for name in ("execution_id", "workload"):
         if not record[name]:
             raise InvalidExecutionError(f"{name} must not be empty")

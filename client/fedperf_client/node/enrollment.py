@@ -28,7 +28,7 @@ from fedperf_shared.errors import (
     InvalidInputError,
     StorageError,
 )
-from fedperf_shared.exchange import JoinReply
+from fedperf_shared.exchange import JoinReply, JoinRequest
 from fedperf_shared.wire.services import enrollment_stub
 
 KEY_FILE = "organization.key.pem"
@@ -250,7 +250,7 @@ def join(
     with grpc.secure_channel(target.address, credentials) as channel:
         stub = enrollment_stub(channel, timeout_seconds=_TIMEOUT_SECONDS)
         try:
-            reply = stub.join(target.token, _request(key))
+            reply = stub.join(JoinRequest(target.token, _request(key)))
         except grpc.RpcError as error:
             if (
                 joined is not None

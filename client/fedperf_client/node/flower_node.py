@@ -219,6 +219,6 @@ def client_app(release_for: ReleaseFor) -> ClientApp:
         except RequestRefusedError as error:
             _log.warning("request refused", reason=str(error))
             return to_refusal(message, error.refusal)
-        return to_reply(message, encode_signed_release(signed.payload, signed.signature))
+        return to_reply(message, encode_signed_release(signed))
 
     return app

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +18,7 @@ import structlog
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.ensemble.changes import StreamDrift, load_drift_streams
-from fedperf_client.sources.ingestion import FollowTask, SourceCheckResult, SourceState
+from fedperf_client.sources.ingestion import SourceCheckResult, SourceState, follow
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.runtime.failure_tracker import FailureTracker
@@ -63,7 +64,7 @@ class SourceWatch:
         """Log the result of the previous check, and begin one unless it is still running."""
         self._conclude()
         if paths and self._running is None and not self._failures.in_backoff(FOLLOWING):
-            task = FollowTask(self._store, paths, self._states)
+            task = partial(follow, paths, self._states, self._store)
             self._running = self._start(lambda: self._compute(task))
             self._conclude()
 

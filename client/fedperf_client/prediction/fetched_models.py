@@ -16,7 +16,6 @@ import orjson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners, public_learners
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
@@ -24,6 +23,8 @@ from fedperf_client.prediction.learners.base_learners import (
     CellCorrection,
     InvalidCorrectionError,
     Learner,
+    joined_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_shared.errors import StorageError
@@ -52,12 +53,14 @@ class FetchedModels:
     @property
     def shared_version(self) -> int:
         """Version of the newest shared model here, 0 without one."""
-        return self._version(_SHARED)
+        fetched = self._fetched(_SHARED)
+        return fetched.model_version if fetched else 0
 
     @property
     def reference_version(self) -> int:
         """Version of the reference model here, 0 without one."""
-        return self._version(_REFERENCE)
+        fetched = self._fetched(_REFERENCE)
+        return fetched.model_version if fetched else 0
 
     def keep_shared(self, checkpoint: bytes) -> None:
         """Store a shared model, checked; errors as `decode_checkpoint`, `save_checkpoint`."""
@@ -100,9 +103,8 @@ class FetchedModels:
 
     def reference(self) -> Checkpoint:
         """Return the reference model, or the public pretrained model if none was fetched."""
-        if self.reference_version:
-            return _load(self.directory / _REFERENCE)
-        return load_pretrained_model()
+        fetched = self._fetched(_REFERENCE)
+        return fetched if fetched and fetched.model_version else load_pretrained_model()
 
     def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
         """Store when each drift regime after the first one began."""
@@ -138,10 +140,11 @@ class FetchedModels:
     def starts(self) -> dict[str, PredictLog]:
         """Return every pretrained model by name; the shared one only after joining."""
         public = predictor(load_pretrained_model())
-        fetched = self.reference_version > 0
-        models = {PUBLIC: public, REFERENCE: predictor(self.reference()) if fetched else public}
-        if self.shared_version:
-            models[SHARED] = predictor(_load(self.directory / _SHARED))
+        models = {PUBLIC: public, REFERENCE: public}
+        for name, file in ((REFERENCE, _REFERENCE), (SHARED, _SHARED)):
+            fetched = self._fetched(file)
+            if fetched and fetched.model_version:
+                models[name] = predictor(fetched)
         return models
 
     def learners(self) -> tuple[Learner, ...]:
@@ -160,9 +163,13 @@ class FetchedModels:
             digest.update(b"|")
         return digest.digest()
 
-    def _version(self, name: str) -> int:
+    def _fetched(self, name: str) -> Checkpoint | None:
+        """Load a model. An unchanged file is read once, since a daemon loads it often."""
         path = self.directory / name
-        return _load(path).model_version if path.is_file() else 0
+        if not path.is_file():
+            return None
+        status = path.stat()
+        return _read(path, status.st_mtime_ns, status.st_ino)
 
     def _keep(self, name: str, checkpoint: bytes) -> None:
         checked = decode_checkpoint(checkpoint)
@@ -174,15 +181,6 @@ def predictor(checkpoint: Checkpoint) -> PredictLog:
     """Return the checkpoint's GGFN as a function from queries to log seconds."""
     network = GgfnArrays.of(checkpoint)
     return lambda questions: network.log_seconds([each.features for each in questions])
-
-
-def _load(path: Path) -> Checkpoint:
-    """Load a checkpoint. An unchanged file is read once, since a daemon loads it often."""
-    try:
-        status = path.stat()
-    except OSError:
-        return load_checkpoint(path)  # raises a better error
-    return _read(path, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=4)

@@ -5,21 +5,26 @@ the number of own executions. Workloads are split into folds. Those of a fold ar
 some executions of the others: none, three, five and so on, whole workloads in random order.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
-from fedperf_client.prediction.execution_table import MOST_LEARNT
+from fedperf_client.prediction.ensemble.training_data import MOST_LEARNT
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, Learner
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    Learner,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
@@ -49,16 +54,6 @@ class GainPoint:
     predictions: int
     errors: Mapping[str, float]
     coverage: float | None = None
-
-    def as_row(self) -> dict[str, object]:
-        """Return the figures by name, rounded for reading."""
-        figures = dict(self.errors)
-        if self.coverage is not None:
-            figures["coverage"] = self.coverage
-        rounded = {
-            name: None if math.isnan(each) else round(each, 4) for name, each in figures.items()
-        }
-        return {"own": self.executions, "asked": self.predictions, **rounded}
 
 
 def gain_on(

@@ -12,7 +12,7 @@ it was tried on.
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -45,38 +45,26 @@ _TOOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SkippedRecord:
-    """A record that gave no execution; local text, never released.
+    """A record that gave no execution; local text, never released."""
 
-    Attributes:
-        record: name of the record, such as "row 7" or "query 12".
-        reason: what is wrong with it; equal for records with the same problem.
-    """
-
-    record: str
-    reason: str
+    record: str  # name of the record, such as "row 7" or "query 12"
+    reason: str  # what is wrong with it; equal for records with the same problem
 
     def __str__(self) -> str:
         return f"{self.record}: {self.reason}"
 
 
 class RowCount(NamedTuple):
-    """The rows of a table or of files, counted by one run.
+    """The rows of a table or of files, counted by one run."""
 
-    Attributes:
-        place: digest of the name.
-        announced: rows that the engine estimated before reading.
-        counted: rows that reading all of it gave.
-        parts: row groups, or threads, that it was read in.
-    """
-
-    place: str
-    announced: int
-    counted: int
-    parts: int = 0
+    place: str  # digest of the name
+    announced: int  # rows that the engine estimated before reading
+    counted: int  # rows that reading all of it gave
+    parts: int = 0  # row groups, or threads, that it was read in
 
 
+# Returns the known counts of a table or of files, by the digest of its name.
 RowCounts = Callable[[str], Collection[RowCount]]
-"""Returns the known counts of a table or of files, by the digest of its name."""
 
 
 class Source(Protocol):
@@ -177,9 +165,7 @@ def open_source(path: Path) -> Source:
 def read_source(path: Path, counts: RowCounts | None = None) -> Iterator[Execution | SkippedRecord]:
     """Yield every record of the source at `path`; see `Source.read`.
 
-    Args:
-        path: of one source.
-        counts: row counts of this and other sources; by default, those of this source.
+    `counts` are row counts of this and other sources; by default, those of this source.
 
     Raises:
         InvalidInputError: as `open_source`, or it cannot be read to its end, also where its kind
@@ -259,14 +245,7 @@ def _kinds() -> tuple[tuple[str, OpenSource | BrokenKindError], ...]:
 
 
 def _open(path: Path) -> tuple[str, Source]:
-    opened = _try_kinds(path)
-    if opened is None:
-        raise UnknownSourceError(path, (name for name, _ in _kinds()))
-    return opened
-
-
-def _try_kinds(path: Path) -> tuple[str, Source] | None:
-    """Return the name of the kind that reads `path`, and the source; None if no kind does."""
+    """Return the name of the kind that reads `path`, and the source; errors as `open_source`."""
     nothing: NothingToReadError | None = None
     for name, open_kind in _kinds():
         if isinstance(open_kind, BrokenKindError):
@@ -284,9 +263,7 @@ def _try_kinds(path: Path) -> tuple[str, Source] | None:
             raise BrokenKindError(name, error) from error
         if source is not None:
             return name, source
-    if nothing is not None:
-        raise nothing
-    return None
+    raise nothing or UnknownSourceError(path, (name for name, _ in _kinds()))
 
 
 @contextmanager
@@ -317,7 +294,8 @@ def _entries(path: Path, *, is_named: bool) -> list[Path] | None:
                     raise _remote(f"{match[1]}://{match[2]}")
                 raise InvalidInputError(f"{path}: no such file or directory")
             return None
-        if _try_kinds(path) is not None:
+        with suppress(UnknownSourceError):
+            _open(path)
             return None
         return [
             Path(entry.path)

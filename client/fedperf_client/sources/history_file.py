@@ -20,6 +20,7 @@ from fedperf_shared.execution import Execution, ExecutionStatus
 if TYPE_CHECKING:
     import pyarrow
 
+# Required columns with their types.
 COLUMNS = {
     "execution_id": "text",
     "workload": "text",
@@ -36,10 +37,10 @@ COLUMNS = {
     "written_bytes": "int64",
     "finished_at": "moment",
 }
-"""Required columns with their types."""
 
 NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
 SECONDS_COLUMN = "operator_seconds"
+# All columns in their order; those that are not in `COLUMNS` are optional.
 _ALL_COLUMNS = COLUMNS | {
     "source": "category",
     "node_type": "category",
@@ -53,13 +54,11 @@ _ALL_COLUMNS = COLUMNS | {
     **dict.fromkeys(NAME_COLUMNS, "category"),
     SECONDS_COLUMN: "seconds",
 }
-"""All columns in their order; those that are not in `COLUMNS` are optional."""
 
 _MAGIC = b"PAR1"
 _BATCH_ROWS = 1024
 _ROW_GROUP_ROWS = 20_000
-_PAGE_BYTES = 8 * 1024**2
-"""Large pages: similar plans compress together."""
+_PAGE_BYTES = 8 * 1024**2  # large pages: similar plans compress together
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +69,27 @@ class HistoryFile:
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every row once, in file order; see `Source.read`."""
-        position = 0
-        for batch in _batches(self.path):
-            for row in batch.to_pylist():
-                yield _read_row(row, position)
-                position += 1
+        from pyarrow import parquet
+
+        with _file_errors(self.path):
+            file = parquet.ParquetFile(self.path)
+        with file:
+            names, position = file.schema_arrow.names, 0
+            if missing := [name for name in COLUMNS if name not in names]:
+                raise InvalidInputError(
+                    f"{self.path} is not a history of fedperf: it lacks the columns "
+                    f"{', '.join(missing)}"
+                )
+            columns = [name for name in names if name in _ALL_COLUMNS]
+            batches = file.iter_batches(_BATCH_ROWS, columns=columns)
+            while True:
+                with _file_errors(self.path):
+                    batch = next(batches, None)
+                if batch is None:
+                    return
+                for row in batch.to_pylist():
+                    yield _read_row(row, position)
+                    position += 1
 
 
 def open_history(path: Path) -> HistoryFile | None:
@@ -115,7 +130,23 @@ def to_table(executions: Iterable[Execution], *, named: bool = True) -> "pyarrow
     """
     import pyarrow as pa
 
-    table = pa.Table.from_pylist([_to_row(each) for each in executions], schema=_schema())
+    types = {
+        "text": pa.string(),
+        "plan": pa.binary(),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "double": pa.float64(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+        "moment": pa.timestamp("us", tz="UTC"),
+        "seconds": pa.list_(pa.float64()),
+    }
+    rows = [
+        to_record(each)
+        | {"status": each.status.name.lower(), "finished_at": each.finished_at.astimezone(UTC)}
+        for each in executions
+    ]
+    schema = pa.schema([(name, types[kind]) for name, kind in _ALL_COLUMNS.items()])
+    table = pa.Table.from_pylist(rows, schema=schema)
     return table if named else table.drop_columns([*NAME_COLUMNS, SECONDS_COLUMN])
 
 
@@ -157,27 +188,6 @@ def write_table(
             f"cannot write the history {path}: {error}; check that the directory exists, "
             "is writable and has room"
         ) from error
-
-
-def _batches(path: Path) -> "Iterator[pyarrow.RecordBatch]":
-    from pyarrow import parquet
-
-    with _file_errors(path):
-        file = parquet.ParquetFile(path)
-    with file:
-        missing = [name for name in COLUMNS if name not in file.schema_arrow.names]
-        if missing:
-            raise InvalidInputError(
-                f"{path} is not a history of fedperf: it lacks the columns {', '.join(missing)}"
-            )
-        there = [name for name in file.schema_arrow.names if name in _ALL_COLUMNS]
-        batches = file.iter_batches(_BATCH_ROWS, columns=there)
-        while True:
-            with _file_errors(path):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
 
 
 @contextlib.contextmanager
@@ -238,27 +248,3 @@ _WANTED = {
     "moment": "a moment with a time zone",
     "seconds": "a list",
 }
-
-
-def _schema() -> "pyarrow.Schema":
-    import pyarrow as pa
-
-    types = {
-        "text": pa.string(),
-        "plan": pa.binary(),
-        "int32": pa.int32(),
-        "int64": pa.int64(),
-        "double": pa.float64(),
-        "category": pa.dictionary(pa.int32(), pa.string()),
-        "moment": pa.timestamp("us", tz="UTC"),
-        "seconds": pa.list_(pa.float64()),
-    }
-    return pa.schema([(name, types[kind]) for name, kind in _ALL_COLUMNS.items()])
-
-
-def _to_row(execution: Execution) -> dict[str, object]:
-    return {
-        **to_record(execution),
-        "status": execution.status.name.lower(),
-        "finished_at": execution.finished_at.astimezone(UTC),
-    }

@@ -8,9 +8,9 @@ are stored in small batches, and skipped records are counted by at most `MAX_REA
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from itertools import islice
 from operator import add
@@ -31,62 +31,39 @@ from fedperf_client.sources import (
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 
+# Different reasons that are reported of one source; all others are counted together.
 MAX_REASONS = 50
-"""Different reasons that are reported of one source; all others are counted together."""
 
 LONGEST_REASON = 300
 OTHER_REASONS = "other reasons"
 
-READING_SHARE = 0.05
-"""Share of the time since a source was read that reading it again may take."""
-
+READING_SHARE = 0.05  # share of the time since a source was read that reading it again may take
 _BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionCounts:
-    """The result of reading one source, or several.
+    """The result of reading one source, or several."""
 
-    Attributes:
-        executions: executions in it.
-        new: executions that were not in the store before.
-        operators: operators of all plans.
-        known_operators: operators whose rows were counted or follow from counted ones.
-        skipped: records that gave no execution, by reason.
-        failed: executions that did not end well.
-    """
-
-    executions: int = 0
-    new: int = 0
-    operators: int = 0
-    known_operators: int = 0
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    failed: int = 0
+    executions: int = 0  # executions in it
+    new: int = 0  # executions that were not in the store before
+    operators: int = 0  # operators of all plans
+    known_operators: int = 0  # operators whose rows were counted or follow from counted ones
+    skipped: Counter[str] = field(default_factory=Counter)  # records without one, by reason
+    failed: int = 0  # executions that did not end well
 
     def __add__(self, other: "IngestionCounts") -> "IngestionCounts":
-        return IngestionCounts(
-            self.executions + other.executions,
-            self.new + other.new,
-            self.operators + other.operators,
-            self.known_operators + other.known_operators,
-            dict(Counter(self.skipped) + Counter(other.skipped)),
-            self.failed + other.failed,
-        )
+        names = (each.name for each in fields(self))
+        return IngestionCounts(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True, slots=True)
 class IngestionOutcome:
-    """The outcome of one source.
+    """The outcome of one source."""
 
-    Attributes:
-        path: of the source.
-        taken: its counts; zero if it was refused.
-        refused: why it could not be read to its end; otherwise empty.
-    """
-
-    path: Path
-    taken: IngestionCounts = field(default_factory=IngestionCounts)
-    refused: str = ""
+    path: Path  # of the source
+    taken: IngestionCounts = field(default_factory=IngestionCounts)  # zero if it was refused
+    refused: str = ""  # why it could not be read to its end; otherwise empty
 
 
 def total(outcomes: Sequence[IngestionOutcome]) -> IngestionCounts:
@@ -226,58 +203,26 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source when it was last read.
+    """The state of a source when it was last read."""
 
-    Attributes:
-        modified: latest modification of its files, nanoseconds.
-        size: bytes of its files.
-        next_at: earliest time on the timer at which it is read again.
-    """
-
-    modified: int
-    size: int
-    next_at: float = 0.0
+    modified: int  # latest modification of its files, nanoseconds
+    size: int  # bytes of its files
+    next_at: float = 0.0  # earliest time on the timer at which it is read again
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCheckResult:
-    """The result of one call of `follow`.
+    """The result of one call of `follow`."""
 
-    Attributes:
-        taken: counts of all sources that were read.
-        states: the state of every source when it was last read.
-        problems: which sources could not be read, and why.
-    """
-
-    taken: IngestionCounts
-    states: dict[Path, SourceState]
-    problems: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FollowTask:
-    """A call of `follow` for a background process; can be pickled.
-
-    Attributes:
-        store: the organization's database of executions.
-        paths: files and directories to follow.
-        states: of the call before.
-    """
-
-    store: Path
-    paths: tuple[Path, ...]
-    states: dict[Path, SourceState]
-
-    def __call__(self) -> SourceCheckResult:
-        """Ingest new and changed sources; errors as `follow`."""
-        with ExecutionStore.open(self.store) as store:
-            return follow(self.paths, self.states, store)
+    taken: IngestionCounts  # counts of all sources that were read
+    states: dict[Path, SourceState]  # the state of every source when it was last read
+    problems: tuple[str, ...]  # which sources could not be read, and why
 
 
 def follow(
     paths: Iterable[Path],
     states: dict[Path, SourceState],
-    store: ExecutionStore,
+    store: Path,
     *,
     timer: Callable[[], float] = time.monotonic,
 ) -> SourceCheckResult:
@@ -292,28 +237,29 @@ def follow(
         StorageError: the store cannot be written.
     """
     counts, problems = IngestionCounts(), list[str]()
-    stored = {path: SourceState(*state) for path, state in store.sources().items()}
-    states = stored | states
-    for path, is_named in find_sources(paths, problems):
-        state, before = _state_of(path), states.get(path)
-        if state is None:
-            continue
-        is_unchanged = before is not None and (
-            (before.modified, before.size) == (state.modified, state.size)
-            or timer() < before.next_at
-        )
-        if is_unchanged:
-            continue
-        start = timer()
-        try:
-            counts += ingest_source(path, store)
-            store.source_was_read(path, state.modified, state.size)
-        except (UnknownSourceError, NothingToReadError) as error:
-            problems += [str(error)] if is_named else []
-        except InvalidInputError as error:
-            problems.append(str(error))
-        end = timer()
-        states[path] = replace(state, next_at=end + (end - start) / READING_SHARE)
+    with ExecutionStore.open(store) as opened:
+        stored = {path: SourceState(*state) for path, state in opened.sources().items()}
+        states = stored | states
+        for path, is_named in find_sources(paths, problems):
+            state, before = _state_of(path), states.get(path)
+            if state is None:
+                continue
+            is_unchanged = before is not None and (
+                (before.modified, before.size) == (state.modified, state.size)
+                or timer() < before.next_at
+            )
+            if is_unchanged:
+                continue
+            start = timer()
+            try:
+                counts += ingest_source(path, opened)
+                opened.source_was_read(path, state.modified, state.size)
+            except (UnknownSourceError, NothingToReadError) as error:
+                problems += [str(error)] if is_named else []
+            except InvalidInputError as error:
+                problems.append(str(error))
+            end = timer()
+            states[path] = replace(state, next_at=end + (end - start) / READING_SHARE)
     return SourceCheckResult(counts, states, tuple(problems))
 
 

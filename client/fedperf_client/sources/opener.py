@@ -18,8 +18,8 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Literal, Protocol
@@ -33,23 +33,19 @@ MAX_MEMBERS = 2_000
 MAX_DEPTH = 16
 MAX_LISTING_BYTES = 2**20
 MAX_UNPACKED_BYTES = 64 * 2**30
-MAX_RATIO = 200
-"""Largest ratio of unpacked to packed bytes of a zip above `RATIO_FROM_BYTES`."""
-
+MAX_RATIO = 200  # largest ratio of unpacked to packed bytes of a zip above `RATIO_FROM_BYTES`
 RATIO_FROM_BYTES = 2**28
 
 MAX_BLOCK_BYTES = 8 * 1024**2
+# The largest window that `zstd` reads by default and writes with `--long`.
 MAX_WINDOW_BYTES = 128 * 1024**2
-"""The largest window that `zstd` reads by default and writes with `--long`."""
 
-MAX_LAYERS = 2
-"""Codecs around a log: Spark's own, and one of the program that collected it."""
-
+MAX_LAYERS = 2  # codecs around a log: Spark's own, and one of the program that collected it
+# Most memory that parsed JSON may take; an event or a profile above it is skipped.
 MAX_PARSED_BYTES = 32 * 2**20
-"""Most memory that parsed JSON may take; an event or a profile above it is skipped."""
 
+# The advice for a log that is cut off.
 READ_ON = "read up to there; copy the log again, unless it is still being written"
-"""The advice for a log that is cut off."""
 
 _READ_BYTES = 128 * 1024
 _MAGIC_BYTES = 16
@@ -60,6 +56,14 @@ _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ZIP_ENCRYPTED = 1
 _ZIP_DAMAGE = (zipfile.BadZipFile, NotImplementedError, KeyError, struct.error)
 _NO_CONTENT = (".", "__MACOSX")
+_DAMAGE = (
+    RuntimeError,  # of lz4.frame
+    ValueError,
+    gzip.BadGzipFile,
+    zlib.error,
+    zstandard.ZstdError,
+    zipfile.BadZipFile,
+)
 _DAMAGED = "the compressed log is damaged ({})"
 _CUT_PACKED = f"cut off in the middle of compressed bytes, {READ_ON}"
 
@@ -70,13 +74,21 @@ _JSON_WIDE_BYTES = 4  # of each character of a text with one beyond the first 65
 _Codec = Callable[[IO[bytes]], Iterator[bytes]]
 
 
-class FilePlace(Protocol):
-    """A file or directory, as far as readers of logs use `pathlib.Path`."""
+class LogFile(Protocol):
+    """A file, as far as readers of logs use `pathlib.Path`."""
 
     @property
     def name(self) -> str:
         """The name without directories."""
         ...
+
+    def open(self, mode: Literal["rb"]) -> IO[bytes]:
+        """Open the bytes of a file."""
+        ...
+
+
+class FilePlace(LogFile, Protocol):
+    """A file or directory, as far as readers of logs use `pathlib.Path`."""
 
     def is_dir(self) -> bool:
         """Return whether it is a directory."""
@@ -88,10 +100,6 @@ class FilePlace(Protocol):
 
     def iterdir(self) -> "Iterator[FilePlace]":
         """Yield the entries of a directory, in any order."""
-        ...
-
-    def open(self, mode: Literal["rb"]) -> IO[bytes]:
-        """Open the bytes of a file."""
         ...
 
 
@@ -184,17 +192,11 @@ def _children(path: Path, size: int, members: list[zipfile.ZipInfo]) -> Mapping[
 
 @dataclass(frozen=True, slots=True)
 class ZipPlace:
-    """A file or directory of a zip, which is open only while a file of it is read.
-
-    Attributes:
-        archive: the zip.
-        path: within the zip; empty for its root.
-        children: paths of the entries of each directory of the zip.
-    """
+    """A file or directory of a zip, which is open only while a file of it is read."""
 
     archive: Path
-    path: str
-    children: Mapping[str, Sequence[str]]
+    path: str  # within the zip; empty for its root
+    children: Mapping[str, Sequence[str]]  # paths of the entries of each directory of the zip
 
     @property
     def name(self) -> str:
@@ -230,25 +232,13 @@ class ZipPlace:
 
 @dataclass(frozen=True, slots=True)
 class JoinedFile:
-    """A file that was split into several parts; see `FilePlace`."""
+    """A file that was split into several parts; see `LogFile`."""
 
     name: str
-    parts: tuple[FilePlace, ...]
+    parts: tuple[LogFile, ...]
 
     def __str__(self) -> str:
         return str(self.parts[0])
-
-    def is_dir(self) -> bool:
-        """Return False."""
-        return False
-
-    def is_file(self) -> bool:
-        """Return True."""
-        return True
-
-    def iterdir(self) -> Iterator[FilePlace]:
-        """Raise NotADirectoryError."""
-        raise NotADirectoryError(20, "Not a directory", str(self))
 
     def open(self, mode: Literal["rb"]) -> IO[bytes]:
         """Open the bytes of all parts."""
@@ -257,7 +247,7 @@ class JoinedFile:
     def _blocks(self) -> Iterator[bytes]:
         for part in self.parts:
             with part.open("rb") as stream:
-                yield from _plain(stream)
+                yield from iter(partial(stream.read, _READ_BYTES), b"")
 
 
 class _BlockStream(io.RawIOBase):
@@ -296,27 +286,33 @@ def exceeds_json_memory(text: bytes) -> bool:
     return characters + values * _JSON_VALUE_BYTES + pairs * _JSON_PAIR_BYTES > MAX_PARSED_BYTES
 
 
-def is_packed(path: FilePlace) -> bool:
+def is_packed(path: LogFile) -> bool:
     """Return whether the first bytes of a file are those of a codec."""
     with path.open("rb") as stream:
         return _codec_of(stream.read(_MAGIC_BYTES)) is not None
 
 
-def read_blocks(path: FilePlace) -> Iterator[bytes]:
+def read_blocks(path: LogFile) -> Iterator[bytes]:
     """Yield the bytes of a log, decompressed, and text as UTF-8.
 
     Raises:
         DamagedLogError: the bytes are damaged or cut off; all bytes before were yielded.
         OSError: the file cannot be read.
     """
-    with _damage(path):
+    try:
         with path.open("rb") as stream:
             start = stream.read(_MAGIC_BYTES)
         with path.open("rb") as stream:
             yield from _as_utf8(_unpacked(stream, start))
+    except DamagedLogError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except EOFError as error:
+        raise CutLogError(f"{path}: {_CUT_PACKED}") from error
+    except _DAMAGE as error:
+        raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
 
 
-def _codec_of(start: bytes) -> _Codec | None:
+def _codec_of(start: bytes) -> _Codec | str | None:
     return next((each for magic, each in _CODECS if start.startswith(magic)), None)
 
 
@@ -326,7 +322,10 @@ def _unpacked(stream: IO[bytes], start: bytes, around: tuple[_Codec, ...] = ()) 
     has_windows = codec is _zstd and _zstd in around  # of which one fits into memory
     if codec is not None and (len(around) == MAX_LAYERS or has_windows):
         raise UnreadCodecError("compressed too often, or twice by zstd; unpack it once")
-    blocks = _plain(stream) if codec is None else codec(stream)
+    if isinstance(codec, str):
+        raise UnreadCodecError(codec)
+    plain = iter(partial(stream.read, _READ_BYTES), b"")
+    blocks = plain if codec is None else codec(stream)
     first = b""
     while len(first) < _FIRST_BYTES and (block := next(blocks, b"")):
         first += block
@@ -365,30 +364,6 @@ _ENCODINGS = (
     (b"{\0", "utf-16-le"),
     (b"\0{", "utf-16-be"),
 )
-
-
-@contextmanager
-def _damage(path: FilePlace) -> Iterator[None]:
-    try:
-        yield
-    except DamagedLogError as error:
-        raise type(error)(f"{path}: {error}") from error
-    except EOFError as error:
-        raise CutLogError(f"{path}: {_CUT_PACKED}") from error
-    except (
-        RuntimeError,  # of lz4.frame
-        ValueError,
-        gzip.BadGzipFile,
-        zlib.error,
-        zstandard.ZstdError,
-        zipfile.BadZipFile,
-    ) as error:
-        raise DamagedLogError(f"{path}: {_DAMAGED.format(error)}") from error
-
-
-def _plain(stream: IO[bytes]) -> Iterator[bytes]:
-    while block := stream.read(_READ_BYTES):
-        yield block
 
 
 _ZSTD_HEADER_BYTES = 18
@@ -447,16 +422,15 @@ def _read(reader: zstandard.ZstdDecompressionReader) -> bytes:
 
 def _gzip(stream: IO[bytes]) -> Iterator[bytes]:
     with gzip.GzipFile(fileobj=stream) as reader:
-        while block := reader.read1(_READ_BYTES):  # everything before the bytes end
-            yield block
+        # Everything before the bytes end.
+        yield from iter(partial(reader.read1, _READ_BYTES), b"")
 
 
 def _lz4_frame(stream: IO[bytes]) -> Iterator[bytes]:
     import lz4.frame
 
     with lz4.frame.LZ4FrameFile(stream) as reader:
-        while block := reader.read(_READ_BYTES):
-            yield block
+        yield from iter(partial(reader.read, _READ_BYTES), b"")
 
 
 _LZ4_MAGIC = b"LZ4Block"
@@ -509,14 +483,6 @@ def _snappy(stream: IO[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _refused(reason: str) -> _Codec:
-    def refuse(stream: IO[bytes]) -> Iterator[bytes]:
-        del stream
-        raise UnreadCodecError(reason)
-
-    return refuse
-
-
 def _bounded(size: int) -> int:
     if size > MAX_BLOCK_BYTES:
         raise DamagedLogError(f"a block claims {size} bytes, at most {MAX_BLOCK_BYTES} are read")
@@ -530,17 +496,15 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return content
 
 
-_CODECS: tuple[tuple[bytes, _Codec], ...] = (
+# How codecs begin, each with its reader, or the reason why it is not read.
+_CODECS: tuple[tuple[bytes, _Codec | str], ...] = (
     (b"\x28\xb5\x2f\xfd", _zstd),
     (b"\x1f\x8b", _gzip),
     (_LZ4_MAGIC, _lz4_blocks),
     (b"\x04\x22\x4d\x18", _lz4_frame),
     (_SNAPPY_MAGIC, _snappy),
-    (
-        b"ZV",
-        _refused("lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"),
-    ),
-    (b"BZh", _refused("bzip2 is not read; unpack it with bunzip2")),
-    (b"\xfd7zXZ\0", _refused("xz is not read; unpack it with unxz")),
-    (b"7z\xbc\xaf\x27\x1c", _refused("a 7z archive; unpack it and name the directory")),
+    (b"ZV", "lzf is not read; write event logs with spark.eventLog.compression.codec=zstd"),
+    (b"BZh", "bzip2 is not read; unpack it with bunzip2"),
+    (b"\xfd7zXZ\0", "xz is not read; unpack it with unxz"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and name the directory"),
 )

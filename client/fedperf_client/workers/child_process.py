@@ -193,13 +193,7 @@ class ProcessTree:
     """
 
     def __init__(self, pid: int, *, children_every: int = 1, counts_root: bool = True) -> None:
-        """Watch the process `pid`.
-
-        Args:
-            pid: of the root, which is alive.
-            children_every: samples from one search for new descendants to the next.
-            counts_root: whether the root itself counts, or its descendants alone.
-        """
+        """Watch the process `pid`, which is alive; options as of `ChildProcess`."""
         self._root = psutil.Process(pid)
         self._children_every = children_every
         self._counted: tuple[psutil.Process, ...] = (self._root,) if counts_root else ()

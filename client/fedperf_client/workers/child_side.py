@@ -31,8 +31,8 @@ else:
 LONGEST_REASON = 500
 _LOG_BYTES = 4096
 _LENGTH_BYTES = 8
+# Processes that are started while their siblings are killed are found in a later round.
 _KILLING_ROUNDS = 3
-"""Processes that are started while their siblings are killed are found in a later round."""
 
 
 class Channel:

@@ -6,22 +6,19 @@ import platform
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from fedperf_shared.execution import ClusterConfig
 
-REFERENCE_SECONDS = 0.0123
-"""Time of one pass of the speed loop on the reference machine."""
-
+REFERENCE_SECONDS = 0.0123  # time of one pass of the speed loop on the reference machine
 _PASSES = 7
 _ROWS = 120_000
 _HASHED_BYTES = 1 << 20
 _HASHES = 8
+# /proc/stat counts in ticks of 10 ms: a shorter window would measure the ticks
 _SHORTEST_WINDOW_SECONDS = 0.25
-"""/proc/stat counts in ticks of 10 ms: a shorter window would measure the ticks."""
 
 
 def cluster_config(threads: int) -> ClusterConfig:
@@ -63,13 +60,6 @@ def machine_speed(timer: Callable[[], float] = time.thread_time) -> float:
     return REFERENCE_SECONDS / min(one_pass() for _ in range(_PASSES))
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    timestamp: float
-    busy_seconds: float
-    own_seconds: float
-
-
 class InterferenceMonitor:
     """Measures how many cores other programs kept busy during a trial.
 
@@ -88,7 +78,7 @@ class InterferenceMonitor:
         self._own_seconds = own_seconds
         self._busy_seconds = busy_seconds or host_busy_seconds
         self._timer = timer
-        self._readings: deque[_Reading] = deque(maxlen=64)
+        self._readings: deque[tuple[float, float]] = deque(maxlen=64)
 
     def restart(self) -> None:
         """Forget earlier readings: the set of own processes has changed."""
@@ -100,19 +90,17 @@ class InterferenceMonitor:
 
     def busy_cores_since_begin(self) -> float:
         """Return the interference in cores since `begin`, at least over a quarter of a second."""
-        now = self._read()
-        first = self._readings[-1]
-        for reading in reversed(self._readings):
-            first = reading
-            if now.timestamp - reading.timestamp >= _SHORTEST_WINDOW_SECONDS:
-                break
-        window = max(now.timestamp - first.timestamp, _SHORTEST_WINDOW_SECONDS)
-        foreign = (now.busy_seconds - first.busy_seconds) - (now.own_seconds - first.own_seconds)
-        self._readings.append(now)
-        return max(0.0, foreign) / window
+        now, foreign = self._read()
+        started = (
+            each for each in reversed(self._readings) if now - each[0] >= _SHORTEST_WINDOW_SECONDS
+        )
+        at, before = next(started, self._readings[0])
+        self._readings.append((now, foreign))
+        return max(0.0, foreign - before) / max(now - at, _SHORTEST_WINDOW_SECONDS)
 
-    def _read(self) -> _Reading:
-        return _Reading(self._timer(), self._busy_seconds(), self._own_seconds())
+    def _read(self) -> tuple[float, float]:
+        """Return the time, and the seconds that other programs have kept a core busy."""
+        return self._timer(), self._busy_seconds() - self._own_seconds()
 
 
 def host_busy_seconds() -> float:

@@ -170,14 +170,11 @@ def _serve() -> None:
     channel.send(b"ready")
     while True:
         task = pickle.loads(requests.get())
-        channel.send(pickle.dumps(_done(task)))
-
-
-def _done(task: Callable[[], object]) -> tuple[bool, object]:
-    try:
-        return True, task()
-    except Exception as error:  # the daemon gets any failure, and this child goes on
-        return False, f"{type(error).__name__}: {error}"
+        try:
+            outcome = True, task()
+        except Exception as error:  # the daemon gets any failure, and this child goes on
+            outcome = False, f"{type(error).__name__}: {error}"
+        channel.send(pickle.dumps(outcome))
 
 
 def _left(until: float | None) -> float | None:

@@ -14,7 +14,7 @@ import numpy as np
 from fedperf_client.charts.kit import COLOURS, FAINT, GRID, INK, chart, log_lengths, write_chart
 from fedperf_client.formatting.facts import Fact, for_people, for_programs, values_of
 from fedperf_client.formatting.operator_tree import words_of
-from fedperf_client.prediction.ensemble.training_data import TrainingSupport
+from fedperf_client.prediction.ensemble.training_data import ROWS, TrainingSupport
 from fedperf_client.prediction.serving.what_if import WITH_ITS_PARTITIONS, format_probability
 from fedperf_engines.advice.advice import (
     Advice,
@@ -392,7 +392,7 @@ def _unlike(plan: Plan, support: TrainingSupport) -> Iterator[str]:
         rows = plan.workflow.source_rows
         yield (
             f"careful: {platform_label(platform)} ran jobs of up to "
-            f"{support.most_rows(platform):,.0f} source rows here, this one has {rows:,.0f}; try "
+            f"{support.most(platform, ROWS):,.0f} source rows here, this one has {rows:,.0f}; try "
             "it before you rely on it"
         )
 

@@ -187,7 +187,7 @@ def advise(
                 _require_runnable(job, options)
             surrogate = _surrogate(home, store, json=json)
             advice, milliseconds = _search(job, options, cache, surrogate)
-            support = cache.predictor.pool.support
+            support = cache.predictor.pool.summary.support
             reasons = explain(advice, support, all_platforms=platforms is None)
             cache.save(write_private)
         note_without_executions(cache)
@@ -289,7 +289,7 @@ def _constraints(
     pins = constraints.parse_pins(options.pins, job.workflow)
     named = None if options.platforms is None else constraints.parse_platforms(options.platforms)
     elsewhere = job.program is None
-    platforms = {*job.today.platforms, *cache.predictor.pool.support.platforms}
+    platforms = {*job.today.platforms, *cache.predictor.pool.summary.support.platforms}
     named = named or constraints.platforms_without_rows(job.local_job, job.today, pins.values())
     caps, others = constraints.parse_memory(options.memory)
     constraints.require_measured(caps, others, job.today, job.peak_bytes)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedperf_client.prediction.execution_table import ENCODER_VERSION
+from fedperf_client.prediction.encoding import ENCODER_VERSION
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
 from fedperf_client.prediction.prediction import PredictLog
 from fedperf_engines.optimizer.additive_surrogate import (

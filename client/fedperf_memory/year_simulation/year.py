@@ -34,6 +34,7 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.enrollment import Membership
 from fedperf_client.node.exchange import read_receipt
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     LOCAL,
@@ -41,7 +42,6 @@ from fedperf_client.prediction.joining_gain import (
     PUBLIC_START,
     errors_by_way,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.release.history import LEFT, Spending, past_releases, read_spending
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
@@ -56,7 +56,7 @@ from fedperf_memory.memory_federation import (
     join_member,
     open_federation,
 )
-from fedperf_memory.paired import Interval, PairedComparison
+from fedperf_memory.paired import Interval, interval_by_groups
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import ggfn_task
 from fedperf_server.config import ServerConfig
@@ -145,21 +145,16 @@ class ErrorChange:
         workloads: Sequence[str],
     ) -> Self:
         """Return the change from absolute log errors of the same cases."""
-        paired = PairedComparison.by_groups(ours, theirs, groups=workloads)
-        if paired.interval is None:
-            return cls(_percent(paired.mean), None)
-        low, high = paired.interval
-        return cls(_percent(paired.mean), (_percent(low), _percent(high)))
-
-    @property
-    def is_told(self) -> bool:
-        """Return whether its interval excludes 0."""
-        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+        changes = ours - theirs
+        percent, interval = _percent(float(changes.mean())), interval_by_groups(changes, workloads)
+        if interval is None:
+            return cls(percent, None)
+        return cls(percent, (_percent(interval[0]), _percent(interval[1])))
 
     @property
     def verdict(self) -> str:
-        """Return the verdict in words."""
-        if not self.is_told:
+        """Return the verdict in words: a difference has an interval that excludes 0."""
+        if self.interval is None or self.interval[0] <= 0 <= self.interval[1]:
             return "no difference"
         return "better" if self.percent < 0 else "worse"
 

@@ -111,24 +111,18 @@ def _require_declared(config: ServerConfig, declared: ReleaseCalendar) -> None:
     configured, past = config.calendar, declared.period
     if configured == declared or not configured.period.start < past.end:
         return
+    pairs = {
+        "period_start": (configured.period.start.isoformat(), past.start.isoformat()),
+        "windows": (configured.period.windows, past.windows),
+        "window_seconds": (configured.period.window.total_seconds(), past.window.total_seconds()),
+    }
+    different = [f"{key} {new}, not {old}" for key, (new, old) in pairs.items() if new != old]
     raise ConfigurationError(
         f"the calendar in {config.directory / FILE_NAME} differs from the one that members "
         f"declared their schedules for, from {past.start.isoformat()} to {past.end.isoformat()} "
-        f"({_difference(configured, declared)}). Restore it; a new calendar may begin at its end"
+        f"({', '.join(different) or 'other slots'}). Restore it; a new calendar may begin at its "
+        "end"
     )
-
-
-def _difference(configured: ReleaseCalendar, declared: ReleaseCalendar) -> str:
-    pairs = {
-        "period_start": (configured.period.start.isoformat(), declared.period.start.isoformat()),
-        "windows": (configured.period.windows, declared.period.windows),
-        "window_seconds": (
-            configured.period.window.total_seconds(),
-            declared.period.window.total_seconds(),
-        ),
-    }
-    different = [f"{key} {new}, not {old}" for key, (new, old) in pairs.items() if new != old]
-    return ", ".join(different) or "other slots"
 
 
 TICK_SECONDS = 0.25

@@ -88,7 +88,11 @@ def models(context: typer.Context, json: Json = False) -> None:
         return
     show_rows([_version_columns(row) for row in rows], json=False, empty=empty)
     names = [segment.name.lower() for segment in segments]
-    matrix = [_forgetting_columns(row, names) for row in rows if any(row[each] for each in names)]
+    matrix = [
+        {"version": row["version"], **{each: _to_3_digits(row[each]) for each in names}}
+        for row in rows
+        if any(row[each] for each in names)
+    ]
     if matrix:
         print("\nmean absolute log error on synthetic rows of earlier drift regimes:")
         show_rows(matrix, json=False, empty=empty)
@@ -120,12 +124,6 @@ def _version_columns(row: "Mapping[str, object]") -> dict[str, object]:
         "gain": f"{gain:+.3f} ± {error:.3f}" if isinstance(gain, float) else None,
         "reason": row["reason"],
     }
-
-
-def _forgetting_columns(
-    row: "Mapping[str, object]", segments: "Sequence[str]"
-) -> dict[str, object]:
-    return {"version": row["version"], **{each: _to_3_digits(row[each]) for each in segments}}
 
 
 def _to_3_digits(value: object) -> str | None:

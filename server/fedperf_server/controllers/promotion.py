@@ -265,13 +265,9 @@ class PromotionController:
         rows: Sequence[SyntheticRow],
         reference: Floats,
     ) -> PromotionMetrics:
-        offsets = self._by_cell(predict_log(self._entries) - reference)
+        sums = np.bincount(self._cells, predict_log(self._entries) - reference, minlength=CELLS)
+        offsets = sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1)
         return PromotionMetrics(version.public_error, offsets, _by_segment(predict_log, rows))
-
-    def _by_cell(self, values: Floats) -> Floats:
-        """Return the mean over the entries of each cell, 0 without any, float64 [CELLS]."""
-        sums = np.bincount(self._cells, values, minlength=CELLS)
-        return np.asarray(sums / np.maximum(np.bincount(self._cells, minlength=CELLS), 1))
 
 
 def _find_case(session: Session, snapshot: Snapshot) -> _Case | None:

@@ -32,6 +32,7 @@ from fedperf_server.rehearsal import buffer
 from fedperf_server.rehearsal.synthetic_batch import PredictLog, SyntheticBatch, cross_clusters
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import Member, ReceiptRow, ScheduleRow, record_event
+from fedperf_shared.exchange import Correction
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.releases.basis import BASIS_VERSION
 from fedperf_shared.releases.kinds import DIRECTED_REPORT, kind_of
@@ -45,22 +46,17 @@ SYNTHETIC_ROWS = 512
 
 def design_queries(snapshot: Snapshot) -> tuple[CellQuery, ...]:
     """Design the missing queries of the current window, and return them."""
-    queries = [_design(slot, snapshot) for slot in _open_slots(snapshot)]
-    return tuple(each for each in queries if each is not None)
-
-
-def _open_slots(snapshot: Snapshot) -> list[SlotKey]:
-    """Return the later report slots of the current window that have opened."""
     period, times = snapshot.period, snapshot.calendar.report_slots
     window = period.window_at(snapshot.at)
     if window is None:
-        return []
+        return ()
     start = period.window_start(window)
-    return [
-        SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
-        for index in range(1, len(times))
+    queries = [
+        _design(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index), snapshot)
+        for index in range(1, len(times))  # the first report is plain
         if start + times[index].opens_after <= snapshot.at
     ]
+    return tuple(each for each in queries if each is not None)
 
 
 def _design(slot: SlotKey, snapshot: Snapshot) -> CellQuery | None:
@@ -161,14 +157,10 @@ class PublicationController:
             seed=len(snapshot.reports),
         )
         with snapshot.database.transaction() as session:
-            registry.publish_correction(
-                session,
-                basis_version=BASIS_VERSION,
-                reference_version=evidence.reference_version,
-                mean=correction.mean,
-                covariance=correction.covariance,
-                at=at,
+            published = Correction(
+                BASIS_VERSION, evidence.reference_version, correction.mean, correction.covariance
             )
+            registry.publish_correction(session, published, at=at)
             about = snapshot.regime(window).begins_at
             buffer.publish(session, batch.rows, about=about, at=at)
         return PublicationCounts(evidence.reports, correction.organizations, len(batch.rows))

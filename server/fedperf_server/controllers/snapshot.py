@@ -7,27 +7,24 @@ with everything that was computed from it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
 from fedperf_server.inference.cell_directions import (
     CellPosterior,
-    QueryResponse,
     QueryResponses,
     infer_cells,
 )
-from fedperf_server.inference.corrections import ReceivedReport
+from fedperf_server.inference.corrections import QueryResponse, ReceivedReport
 from fedperf_server.state import releases
 from fedperf_server.state.database import Database
 from fedperf_server.state.drift_regimes import DriftRegime, find_reported_regime, regimes
 from fedperf_server.state.releases import (
     ReportKey,
-    StoredReport,
     newest_query_version,
     stored_queries,
 )
-from fedperf_shared.releases.kinds import DIRECTED_REPORT, RESIDUAL_REPORT, kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
@@ -121,7 +118,7 @@ class Snapshot:
     grace: timedelta
     at: datetime
     regimes: tuple[DriftRegime, ...]
-    reports: tuple[StoredReport, ...]
+    reports: tuple[ReceivedReport | QueryResponse, ...]
     queries: tuple[CellQuery, ...]
     learner: CellLearner = field(default_factory=CellLearner)
     _by_regime: dict[int, RegimeReleases] = field(default_factory=dict)
@@ -154,19 +151,12 @@ class Snapshot:
     def _collect(self, regime: DriftRegime) -> RegimeReleases:
         plain: list[ReceivedReport] = []
         responses: dict[SlotKey, list[QueryResponse]] = {}
-        for stored in self.reports:
-            organization = stored.organization_id.hex()
-            if kind_of(stored.report) is RESIDUAL_REPORT:
-                report = RESIDUAL_REPORT.as_release(stored.report)
-                if self._belongs_to(regime, report.slot, report.reference_version):
-                    declared = RESIDUAL_REPORT.as_parameters(stored.slot.parameters)
-                    plain.append(ReceivedReport(organization, report, declared, stored.is_first))
-            else:
-                response = DIRECTED_REPORT.as_release(stored.report)
-                parameters = DIRECTED_REPORT.as_parameters(stored.slot.parameters)
-                responses.setdefault(response.slot, []).append(
-                    QueryResponse(organization, response, parameters)
-                )
+        for each in self.reports:
+            slot = each.report.slot
+            if isinstance(each, QueryResponse):
+                responses.setdefault(slot, []).append(each)
+            elif self._belongs_to(regime, slot, each.report.reference_version):
+                plain.append(each)
         answered = [
             QueryResponses(query, tuple(responses.get(query.slot, ())))
             for query in self.queries
@@ -178,16 +168,19 @@ class Snapshot:
         return self.regime(slot.window) == regime and version == regime.reference_version
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SnapshotReader:
     """Reads the snapshots of a calendar, one per tick."""
 
-    def __init__(self, database: Database, calendar: ReleaseCalendar, *, grace: timedelta) -> None:
-        self._database = database
-        self._calendar = calendar
-        self._grace = grace
-        self._reports: dict[ReportKey, StoredReport] = {}
-        self._learner = CellLearner()
-        self._last: tuple[object, Snapshot] | None = None
+    database: Database
+    calendar: ReleaseCalendar
+    _: KW_ONLY
+    grace: timedelta
+    _reports: dict[ReportKey, ReceivedReport | QueryResponse] = field(
+        default_factory=dict, init=False
+    )
+    _learner: CellLearner = field(default_factory=CellLearner, init=False)
+    _last: tuple[object, Snapshot] | None = field(default=None, init=False)
 
     def read(self, *, at: datetime) -> Snapshot:
         """Return the snapshot of the current database.
@@ -196,8 +189,8 @@ class SnapshotReader:
             DatabaseError: the database cannot be read.
             UnknownVersionError: no model was promoted yet.
         """
-        period = self._calendar.period
-        with self._database.transaction() as session:
+        period = self.calendar.period
+        with self.database.transaction() as session:
             declared = regimes(session)
             stored = (
                 declared,
@@ -210,9 +203,9 @@ class SnapshotReader:
             queries = tuple(stored_queries(session, period))
         reports = tuple(self._reports[key] for key in sorted(self._reports))
         snapshot = Snapshot(
-            self._database,
-            self._calendar,
-            self._grace,
+            self.database,
+            self.calendar,
+            self.grace,
             at,
             declared,
             reports,

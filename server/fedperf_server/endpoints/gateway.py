@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -209,59 +210,60 @@ async def _respond(send: Send, status: int) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GatewayRound:
     """The messages of one round: requests to organizations, and their replies."""
 
-    def __init__(
-        self, state: FleetState, nodes: Mapping[bytes, int], *, run_id: int, task_id: int
-    ) -> None:
-        self._state = state
-        self._nodes = nodes
-        self._run_id = run_id
-        self._task_id = task_id
-        self._requests: dict[str, bytes] = {}
-        self._arriving: dict[bytes, tuple[str, ObjectTree]] = {}
-        self._refused: dict[bytes, Refusal | None] = {}
+    state: FleetState
+    nodes: Mapping[bytes, int]
+    _: KW_ONLY
+    run_id: int
+    task_id: int
+    _requests: dict[str, bytes] = field(default_factory=dict, init=False)
+    _arriving: dict[bytes, tuple[str, ObjectTree]] = field(default_factory=dict, init=False)
+    _refused: dict[bytes, Refusal | None] = field(default_factory=dict, init=False)
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
         """Send `body`, unless the organization is offline or has an open request."""
-        node_id = self._nodes.get(organization_id)
-        if node_id is None or organization_id in self._open():
+        node_id = self.nodes.get(organization_id)
+        if node_id is None or organization_id in {
+            *self._requests.values(),
+            *self._arriving,
+        }:
             return False
-        if not self._state.get_node_info(node_ids=[node_id], statuses=[NodeStatus.ONLINE]):
+        if not self.state.get_node_info(node_ids=[node_id], statuses=[NodeStatus.ONLINE]):
             return False
-        message = _to_request(body, run_id=self._run_id, node_id=node_id)
+        message = _to_request(body, run_id=self.run_id, node_id=node_id)
         self._store(message)
         self._requests[message.metadata.message_id] = organization_id
         return True
 
     def replies(self) -> list[Reply]:
         """Return the replies since the last call, one per organization."""
-        self._state.acknowledge_task_heartbeat(self._task_id)
-        for message in self._state.get_message_res(set(self._requests), self._run_id):
+        self.state.acknowledge_task_heartbeat(self.task_id)
+        for message in self.state.get_message_res(set(self._requests), self.run_id):
             self._take(message)
-        return [*self._refusals(), *self._complete()]
+        refused, self._refused = self._refused, {}
+        refusals = [Reply(each, None, refusal) for each, refusal in refused.items()]
+        return [*refusals, *self._complete()]
 
     def close(self) -> None:
         """Delete the round's state; later messages for it are refused."""
-        self._state.finish_task(self._task_id, SubStatus.COMPLETED, "")
-        self._state.cleanup_run(self._run_id)
-
-    def _open(self) -> set[bytes]:
-        return {*self._requests.values(), *self._arriving}
+        self.state.finish_task(self.task_id, SubStatus.COMPLETED, "")
+        self.state.cleanup_run(self.run_id)
 
     def _store(self, message: Message) -> None:
         with no_object_id_recompute():
             message.metadata.__dict__["_message_id"] = message.object_id
             objects = get_all_nested_objects(message)
             tree = get_object_tree(message)
-        session = self._state.start_session(self._run_id)
+        session = self.state.start_session(self.run_id)
         envelope = make_message(metadata=message.metadata, content=RecordDict())
-        stored, missing = self._state.store_message_and_object_tree(envelope, tree, session)
+        stored, missing = self.state.store_message_and_object_tree(envelope, tree, session)
         if not stored:
             raise GatewayError("the fleet does not accept a message of the coordinator")
         for object_id in missing:
-            self._state.store_object(self._run_id, session, object_id, objects[object_id].deflate())
+            self.state.store_object(self.run_id, session, object_id, objects[object_id].deflate())
 
     def _take(self, message: Message) -> None:
         request_id = message.metadata.reply_to_message_id
@@ -273,21 +275,17 @@ class GatewayRound:
                 self._refused[organization_id] = Refusal.from_code(message.error.code)
             else:
                 try:
-                    tree = self._state.object_store.get_object_tree(reply_id)
+                    tree = self.state.object_store.get_object_tree(reply_id)
                 except NoObjectInStoreError:
                     tree = ObjectTree()
                 self._arriving[organization_id] = (reply_id, tree)
-        self._state.delete_messages({request_id})
-
-    def _refusals(self) -> list[Reply]:
-        refused, self._refused = self._refused, {}
-        return [Reply(each, None, refusal) for each, refusal in refused.items()]
+        self.state.delete_messages({request_id})
 
     def _complete(self) -> list[Reply]:
         replies: list[Reply] = []
         for organization_id, (reply_id, tree) in list(self._arriving.items()):
             parts = {
-                each.object_id: self._state.get_object(self._run_id, each.object_id)
+                each.object_id: self.state.get_object(self.run_id, each.object_id)
                 for each in iterate_object_tree(tree)
             }
             if any(part == b"" for part in parts.values()):

@@ -12,6 +12,7 @@ beyond 64 KiB are dropped.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 
 import grpc
@@ -44,6 +45,7 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.exchange import (
     Correction,
     JoinReply,
+    JoinRequest,
     SharedModel,
     SignedReceipt,
     Status,
@@ -55,7 +57,6 @@ from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import (
     NotDeclarableError,
-    Release,
     Schedule,
     SignedRelease,
     SlotKey,
@@ -131,10 +132,10 @@ class EnrollmentService:
     def __init__(self, enrollment: Enrollment) -> None:
         self._enrollment = enrollment
 
-    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
+    def join(self, request: JoinRequest) -> JoinReply:
         """Make the caller a member, if its token is valid."""
         try:
-            return self._enrollment.join(token, certificate_request)
+            return self._enrollment.join(request.token, request.certificate_request)
         except EnrollmentRefusedError as error:
             _log.warning("joining refused", reason=str(error))
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, str(error)) from None
@@ -158,38 +159,32 @@ def enrollment_server(enrollment: Enrollment, ring: KeyRing, config: ServerConfi
 _WORKERS = 8
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ExchangeService:
     """The service of exchange.proto, in domain types."""
 
-    def __init__(
-        self,
-        database: Database,
-        enrollment: Enrollment,
-        config: ServerConfig,
-        *,
-        signing_key: ec.EllipticCurvePrivateKey,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._database = database
-        self._enrollment = enrollment
-        self._config = config
-        self._key = signing_key
-        self._clock = clock
-        self._cached: tuple[tuple[int, ...], tuple[int, tuple[DriftRegime, ...]]] | None = None
+    database: Database
+    enrollment: Enrollment
+    config: ServerConfig
+    _: KW_ONLY
+    signing_key: ec.EllipticCurvePrivateKey
+    clock: Callable[[], datetime]
+    _cached: tuple[tuple[int, ...], tuple[int, tuple[DriftRegime, ...]]] | None = field(
+        default=None, init=False
+    )
 
     def admit(self, certificate: bytes) -> Member:
         """Return the member whose key is in the caller's certificate (PEM)."""
-        member = self._enrollment.find_member(_load_key(certificate))
+        member = self.enrollment.find_member(_load_key(certificate))
         if member is None:
             raise CallRefusedError(grpc.StatusCode.PERMISSION_DENIED, "not_a_member")
-        self._enrollment.record_call(member)
+        self.enrollment.record_call(member)
         return member
 
-    def status(self, caller: Member) -> Status:
+    def status(self, _: Member) -> Status:
         """Return the server's time and the current versions."""
-        del caller
-        now, period = self._clock(), self._config.calendar.period
-        with self._database.transaction() as session:
+        now, period = self.clock(), self.config.calendar.period
+        with self.database.transaction() as session:
             corrected = registry.published_at(session, registry.CORRECTION)
             version, declared = self._load_state(session)
         regime = (
@@ -222,22 +217,21 @@ class ExchangeService:
             self._cached = cached
         return cached[1]
 
-    def calendar(self, caller: Member) -> ReleaseCalendar:
+    def calendar(self, _: Member) -> ReleaseCalendar:
         """Return the public calendar."""
-        del caller
-        return self._config.calendar
+        return self.config.calendar
 
     def declare_schedule(self, caller: Member, schedule: Schedule) -> None:
         """Store the caller's schedule for the period, if its parameters are allowed."""
-        if schedule.calendar != self._config.calendar:
+        if schedule.calendar != self.config.calendar:
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, "other_timetable")
         try:
             require_declarable(schedule)
         except NotDeclarableError as error:
             code = f"not_declarable: {error.rule}"
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, code) from None
-        now = self._clock()
-        with self._database.transaction() as session:
+        now = self.clock()
+        with self.database.transaction() as session:
             try:
                 is_new = releases.declare_schedule(
                     session, caller.organization_id, schedule, at=now
@@ -260,53 +254,53 @@ class ExchangeService:
         try:
             return self._accept(caller, signed)
         except RejectedReleaseError as error:
-            with self._database.transaction() as session:
+            with self.database.transaction() as session:
                 releases.count_rejection(session, caller.organization_id, "report", error.reason)
             raise CallRefusedError(grpc.StatusCode.INVALID_ARGUMENT, error.reason.value) from None
 
     def receipts(self, caller: Member) -> list[SignedReceipt]:
         """Return all receipts of the caller's releases in this period, newest first."""
-        period = self._config.calendar.period
-        with self._database.transaction() as session:
+        period = self.config.calendar.period
+        with self.database.transaction() as session:
             return releases.receipts_in(session, caller.organization_id, period)
 
-    def model(self, caller: Member, version: int) -> SharedModel:
+    def model(self, _: Member, version: int) -> SharedModel:
         """Return a version of the model, for 0 the newest promoted one."""
-        del caller
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             try:
                 stored = registry.get_version(session, version)
             except registry.UnknownVersionError:
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_such_version") from None
         return SharedModel(stored.version, stored.checkpoint)
 
-    def correction(self, caller: Member) -> Correction | None:
+    def correction(self, _: Member) -> Correction | None:
         """Return the published correction, or None before the first."""
-        del caller
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return registry.published_correction(session)
 
-    def synthetic_rows(self, caller: Member) -> Sequence[SyntheticRow]:
+    def synthetic_rows(self, _: Member) -> Sequence[SyntheticRow]:
         """Return the published synthetic rows."""
-        del caller
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return registry.published_rows(session)
 
-    def question(self, caller: Member, slot: SlotKey) -> CellQuery | None:
+    def question(self, _: Member, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of a directed slot, or None without one."""
-        del caller
-        with self._database.transaction() as session:
-            return load_query(session, self._config.calendar.period, slot)
+        with self.database.transaction() as session:
+            return load_query(session, self.config.calendar.period, slot)
 
     def _accept(self, member: Member, signed: SignedRelease) -> SignedReceipt:
         release = open_signed(signed, member.public_key)
-        period = self._config.calendar.period
+        period = self.config.calendar.period
         release_id = release.slot.release_id(period)
-        now = self._clock()
-        with self._database.transaction() as session:
-            earlier = self._earlier(session, member, release, signed)
+        now = self.clock()
+        with self.database.transaction() as session:
+            earlier = releases.find_receipt(session, member.organization_id, release_id)
             if earlier is not None:
-                return earlier
+                if not earlier.confirms(signed):  # it lost its record of the first release
+                    kind_name = "report" if is_report(release) else "model_update"
+                    reason = Reason.DIFFERENT_BYTES
+                    releases.count_rejection(session, member.organization_id, kind_name, reason)
+                return earlier.signed
             if not is_report(release):  # updates arrive through the fleet
                 raise CallRefusedError(grpc.StatusCode.NOT_FOUND, "no_receipt_yet")
             schedule = releases.declared_schedule(session, member.organization_id, period)
@@ -328,22 +322,8 @@ class ExchangeService:
                 at=now,
             )
             return releases.give_receipt(
-                session, member.organization_id, release_id, signed, key=self._key, at=now
+                session, member.organization_id, release_id, signed, key=self.signing_key, at=now
             )
-
-    def _earlier(
-        self, session: Session, member: Member, release: Release, signed: SignedRelease
-    ) -> SignedReceipt | None:
-        """Return the receipt of a release accepted for the slot before, of any bytes."""
-        release_id = release.slot.release_id(self._config.calendar.period)
-        receipt = releases.find_receipt(session, member.organization_id, release_id)
-        if receipt is None:
-            return None
-        if not receipt.confirms(signed):
-            kind = "report" if is_report(release) else "model_update"
-            reason = Reason.DIFFERENT_BYTES
-            releases.count_rejection(session, member.organization_id, kind, reason)
-        return receipt.signed
 
 
 def exchange_server(

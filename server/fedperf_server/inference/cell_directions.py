@@ -51,6 +51,7 @@ from fedperf_server.inference.corrections import (
     CellCorrectionPosterior,
     Kernel,
     NoisySums,
+    QueryResponse,
     ReceivedReport,
     correct_sums,
     pool_by_organization,
@@ -69,7 +70,6 @@ from fedperf_shared.releases.linear_queries import (
 )
 from fedperf_shared.releases.release import (
     DirectedParameters,
-    DirectedReport,
     InvalidReleaseError,
     SlotKey,
 )
@@ -241,15 +241,6 @@ times vary and some workloads are new."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class QueryResponse:
-    """A validated response, its organization, and the public parameters of its slot."""
-
-    organization: str
-    report: DirectedReport
-    parameters: DirectedParameters
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class QueryResponses:
     """A linear query and its responses, at most one per organization."""
 
@@ -418,7 +409,8 @@ def design_cell_query(
         raise ConfigurationError("a linear query needs at least one sender")
     center = round_to_grid(np.clip(correction.mean, -MAX_CENTER, MAX_CENTER))
     current = GaussianPosterior(correction.mean, correction.covariance)
-    clips = round_to_grid(_stage(slot).kappa * _record_sd(current))
+    own_variance = DEFAULT_KERNEL.execution_sd**2 + DEFAULT_KERNEL.organization_sd**2
+    clips = round_to_grid(_stage(slot).kappa * np.sqrt(current.variances() + own_variance))
     clips = np.clip(clips, MIN_CELL_CLIP, MAX_CELL_CLIP)
     own = [each for each, _ in senders]
     counts, slopes = _mean([each.counts for each in own]), _mean([each.slopes for each in own])
@@ -501,11 +493,14 @@ def observe(
     squares = _squares(current, query.center)
     observations = []
     for response in answered.responses:
-        _require_match(response.report, query)
+        report = response.report
+        actual = (report.slot, report.design_version, report.values.shape)
+        if actual != (query.slot, query.version, (query.design.values,)):
+            raise InvalidReleaseError(f"a response {actual} does not match query {query.version}")
         sums = posterior.organization_posterior(response.organization, response.parameters)
         noise = (directions * sums.count_variance * squares) @ directions.T
         noise += response.parameters.noise_multiplier**2 * np.eye(len(directions))
-        values = response.report.natural() + directions @ (sums.counts * query.center)
+        values = report.natural() + directions @ (sums.counts * query.center)
         observations.append(_split(current, sums, directions, values, noise))
     return observations
 
@@ -532,18 +527,6 @@ def _split(
         covariance=(covariance + covariance.T) / 2,
     )
     return Observation(matrix, new - matrix @ current.mean, spread), after
-
-
-def _require_match(report: DirectedReport, query: CellQuery) -> None:
-    actual = (report.slot, report.design_version, report.values.shape)
-    if actual != (query.slot, query.version, (query.design.values,)):
-        raise InvalidReleaseError(f"a response {actual} does not match query {query.version}")
-
-
-def _record_sd(current: GaussianPosterior) -> Floats:
-    """Return the standard deviation of a workload's residual, log seconds, [CELLS]."""
-    own = DEFAULT_KERNEL.execution_sd**2 + DEFAULT_KERNEL.organization_sd**2
-    return np.asarray(np.sqrt(current.variances() + own))
 
 
 def _squares(current: GaussianPosterior, center: Floats) -> Floats:

@@ -31,6 +31,8 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import ALL_CELLS, BASIS_VERSION, CELLS
 from fedperf_shared.releases.release import (
     MAX_RESIDUAL_CLIP,
+    DirectedParameters,
+    DirectedReport,
     InvalidReleaseError,
     ReportParameters,
     ResidualReport,
@@ -124,6 +126,15 @@ class ReceivedReport:
     report: ResidualReport
     parameters: ReportParameters
     is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueryResponse:
+    """A validated response, its organization, and the public parameters of its slot."""
+
+    organization: str
+    report: DirectedReport
+    parameters: DirectedParameters
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,7 +55,6 @@ from scipy.linalg import block_diag
 from fedperf_server.inference.cell_directions import (
     RENEWED,
     OrganizationPosterior,
-    QueryResponse,
     QueryResponses,
     directions_through_clips,
 )
@@ -63,6 +62,7 @@ from fedperf_server.inference.corrections import (
     DEFAULT_KERNEL,
     Kernel,
     NoisySums,
+    QueryResponse,
     ReceivedReport,
     pool_reports,
 )
@@ -171,8 +171,7 @@ class SteadyStateFilter:
         total = precision + sum(each for each, _ in observed)
         information = precision @ mean + sum(each for _, each in observed)
         usual = np.asarray(np.linalg.solve(total, information), dtype=np.float64)
-        window_noise = _window_noise(own.counts, kernel, process_noise)
-        window_noise += _activity_noise(own.counts, usual[CELLS:], process_noise)
+        window_noise = _window_noise(own.counts, usual[CELLS:], kernel, process_noise)
         windows = tuple(
             _with_noise(each.window, window, window_noise)
             for each, window in zip(releases, observed, strict=True)
@@ -240,22 +239,22 @@ def _prior(workloads: float, own: OrganizationPosterior, kernel: Kernel) -> tupl
     return np.concatenate([declared.counts, np.zeros(CELLS)]), covariance
 
 
-def _window_noise(counts: Floats, kernel: Kernel, process_noise: ProcessNoise) -> Floats:
-    """Return the covariance of a window's process noise, [STATE, STATE]."""
+def _window_noise(
+    counts: Floats, sums: Floats, kernel: Kernel, process_noise: ProcessNoise
+) -> Floats:
+    """Return the covariance of a window's process noise, [STATE, STATE].
+
+    A platform's activity changes at constant mean residuals.
+    """
     wandering = process_noise.wander * counts[:, None] * ON_PLATFORM
     covariance = np.zeros((STATE, STATE))
     covariance[:CELLS, :CELLS] = np.diag(counts * process_noise.turnover)
     covariance[CELLS:, CELLS:] = wandering @ wandering.T
     covariance[CELLS:, CELLS:] += np.diag(counts * kernel.execution_sd**2 * process_noise.renewed)
-    return covariance
-
-
-def _activity_noise(counts: Floats, sums: Floats, process_noise: ProcessNoise) -> Floats:
-    """Return the covariance of a platform's activity, at constant mean residuals."""
     change = process_noise.activity * np.concatenate(
         [counts[:, None] * ON_PLATFORM, sums[:, None] * ON_PLATFORM]
     )
-    return change @ change.T
+    return covariance + change @ change.T
 
 
 def _with_noise(
@@ -570,7 +569,11 @@ def _joined(
         return ()
     own = [each for each in near if _is_considered(each.organizations[0], drifts)]
     names = {each.organizations[0] for each in own}
-    able = {name for name, each in by_name.items() if _can_show(each.information[:, place])}
+    able = {
+        name
+        for name, each in by_name.items()  # a drift by SHIFT would give half of an alarm's evidence
+        if np.max(each.information[:, place]) * SHIFT**2 / 2 >= THRESHOLD / 2
+    }
     if len(names) < max(2, math.ceil(SHARED_SHARE * len(able | names))):
         return ()
     middle = (len(own) - 1) // 2
@@ -590,11 +593,6 @@ def _joined(
 def _is_considered(name: str, drifts: Sequence[PlatformDrift]) -> bool:
     own = [each for each in drifts if not each.shared and each.organizations == (name,)]
     return len(own) < MAX_OWN_DRIFTS
-
-
-def _can_show(information: Floats) -> bool:
-    """Return whether a drift by SHIFT would give half of the evidence for an alarm."""
-    return bool(np.max(information) * SHIFT**2 / 2 >= THRESHOLD / 2)
 
 
 def _most(nats: Floats, sign: float) -> _Candidate:

@@ -10,7 +10,7 @@ nothing, so that revoking takes effect at once.
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
@@ -62,22 +62,16 @@ def organization_names(session: Session) -> dict[str, str]:
     return {organization_id.hex(): name for organization_id, name in rows}
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Enrollment:
     """The invitations and members in the database."""
 
-    def __init__(
-        self,
-        database: Database,
-        ring: KeyRing,
-        config: ServerConfig,
-        *,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._database = database
-        self._ring = ring
-        self._config = config
-        self._clock = clock
-        self._last_calls: dict[bytes, datetime] = {}
+    database: Database
+    ring: KeyRing
+    config: ServerConfig
+    _: KW_ONLY
+    clock: Callable[[], datetime]
+    _last_calls: dict[bytes, datetime] = field(default_factory=dict, init=False)
 
     def add_organization(
         self, name: str, *, lifetime: timedelta = INVITATION_LIFETIME
@@ -96,9 +90,9 @@ class Enrollment:
                 f"a name must have 1 to {MAX_NAME_LENGTH} printable characters, with single blanks "
                 f"between words, got {name!r}"
             )
-        now = self._clock()
+        now = self.clock()
         token = secrets.token_bytes(_TOKEN_BYTES)
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             if _by_name(session, name) is not None:
                 raise InvalidInputError(
                     f"an organization called {name!r} is a member already; choose another name or "
@@ -122,9 +116,9 @@ class Enrollment:
             EnrollmentRefusedError: the token is unknown, used or expired, or the request is
                 malformed.
         """
-        now = self._clock()
+        now = self.clock()
         key = _requested_key(certificate_request)
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             invitation = session.get(InvitationRow, hashlib.sha256(token).digest())
             if invitation is None:
                 raise EnrollmentRefusedError("token_unknown")
@@ -145,19 +139,19 @@ class Enrollment:
             record_event(
                 session, "joined", at=now, name=member.name, fingerprint=member.fingerprint
             )
-        certificate = issue(self._ring, member.organization_id, member.public_key, now=now)
+        certificate = issue(self.ring, member.organization_id, member.public_key, now=now)
         _log.info("organization joined", name=member.name, fingerprint=member.fingerprint)
         return JoinReply(
             organization_id=member.organization_id,
             certificate=certificate,
-            ca_certificate=self._ring.certificate(CA),
-            coordinator_public_key=self._ring.key(SIGNING)
+            ca_certificate=self.ring.certificate(CA),
+            coordinator_public_key=self.ring.key(SIGNING)
             .public_key()
             .public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             ),
-            exchange_address=self._config.exchange_address,
-            fleet_address=self._config.fleet_address,
+            exchange_address=self.config.exchange_address,
+            fleet_address=self.config.fleet_address,
         )
 
     def revoke(self, name: str) -> Member | InvitationRow:
@@ -166,8 +160,8 @@ class Enrollment:
         Raises:
             InvalidInputError: no member and no invitation has that name.
         """
-        now = self._clock()
-        with self._database.transaction() as session:
+        now = self.clock()
+        with self.database.transaction() as session:
             member = _by_name(session, name)
             if member is not None:
                 member.revoked_at = now
@@ -183,42 +177,42 @@ class Enrollment:
 
     def members(self) -> list[Member]:
         """Return the current members, by name."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             current = select(Member).where(Member.revoked_at.is_(None))
             return [*session.scalars(current.order_by(Member.name))]
 
     def find_member(self, key: ec.EllipticCurvePublicKey) -> Member | None:
         """Return the member with that key, or None for unknown and revoked keys."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return _by_key(session, key)
 
     def record_call(self, member: Member) -> None:
         """Store the time of a member's call, at most once per `SEEN_EVERY`."""
-        now, previous = self._clock(), self._last_calls.get(member.organization_id)
+        now, previous = self.clock(), self._last_calls.get(member.organization_id)
         if previous is not None and now - previous < SEEN_EVERY:
             return
         self._last_calls[member.organization_id] = now
         row = SightingRow(organization_id=member.organization_id, seen_at=now)
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             session.merge(row)
 
     def last_seen(self) -> dict[bytes, datetime]:
         """Return the last call of each member that ever called, by its id."""
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             rows = session.scalars(select(SightingRow))
             return {row.organization_id: row.seen_at for row in rows}
 
     def pending_invitations(self) -> list[InvitationRow]:
         """Return unused invitations, including expired ones, by name."""
         query = select(InvitationRow).where(InvitationRow.used_at.is_(None))
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             return [*session.scalars(query.order_by(InvitationRow.name))]
 
     def _url(self, token: bytes) -> str:
-        certificate = x509.load_pem_x509_certificate(self._ring.certificate(ENROLLMENT))
+        certificate = x509.load_pem_x509_certificate(self.ring.certificate(ENROLLMENT))
         pin = certificate.fingerprint(hashes.SHA256()).hex()
-        host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
-        return f"fedperf://{host}:{self._config.enrollment_port}/#{pin}.{token.hex()}"
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"fedperf://{host}:{self.config.enrollment_port}/#{pin}.{token.hex()}"
 
 
 def _requested_key(certificate_request: bytes) -> ec.EllipticCurvePublicKey:

@@ -27,7 +27,7 @@ import os
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -164,21 +164,17 @@ def draw_rows(
     random = np.random.default_rng(seed)
     cells = random.choice(CELLS, size=rows, p=probabilities / probabilities.sum())
     entries = [catalogue[cell][random.integers(len(catalogue[cell]))] for cell in cells.tolist()]
-    labels = _labels(entries, predict) + correction[cells]
+    predicted = np.asarray(predict(entries), dtype=np.float64)
+    if predicted.shape != (len(entries),) or not np.isfinite(predicted).all():
+        raise FedperfError(
+            f"the shared model gave labels of shape {predicted.shape} for {len(entries)} rows, "
+            f"{int(np.count_nonzero(~np.isfinite(predicted)))} of them not finite"
+        )
+    labels = predicted + correction[cells]
     return tuple(
         SyntheticRow(entry.plan, entry.cluster, float(label), ALL_CELLS[cell].platform)
         for entry, label, cell in zip(entries, labels, cells.tolist(), strict=True)
     )
-
-
-def _labels(entries: Sequence[PlanOnCluster], predict: PredictLog) -> Floats:
-    labels = np.asarray(predict(entries), dtype=np.float64)
-    if labels.shape != (len(entries),) or not np.isfinite(labels).all():
-        raise FedperfError(
-            f"the shared model gave labels of shape {labels.shape} for {len(entries)} rows, "
-            f"{int(np.count_nonzero(~np.isfinite(labels)))} of them not finite"
-        )
-    return labels
 
 
 if TYPE_CHECKING:
@@ -287,15 +283,13 @@ class CellCondition:
 
     def matches(self, cell: Cell) -> bool:
         """Return whether the cell matches."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return all(value in (None, getattr(cell, name)) for name, value in values.items())
+        return all(value in (None, getattr(cell, name)) for name, value in asdict(self).items())
 
     def to_columns(self) -> dict[str, str | int]:
         """Return the condition by columns of the public table."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {
             name: value.name.lower() if isinstance(value, Platform | OperatorClass) else value
-            for name, value in values.items()
+            for name, value in asdict(self).items()
             if value is not None
         }
 
@@ -438,24 +432,17 @@ def _absolute(frame: "pd.DataFrame", levels: dict[Cell, float]) -> tuple[TableRo
 @contextlib.contextmanager
 def _quiet_sdv() -> Iterator[None]:
     """Run SDV without progress bars, warnings, and the log directory that it makes on import."""
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        with _no_data_directory():
-            import sdv  # noqa: F401
-        yield
-
-
-@contextlib.contextmanager
-def _no_data_directory() -> Iterator[None]:
-    """Make the user's data directory impossible to create, so that SDV logs nothing."""
     import platformdirs
 
-    directory_of = platformdirs.user_data_dir
-    platformdirs.user_data_dir = lambda *_, **__: str(Path(os.devnull, "none"))
-    try:
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        directory_of = platformdirs.user_data_dir
+        platformdirs.user_data_dir = lambda *_, **__: str(Path(os.devnull, "none"))
+        try:
+            import sdv  # noqa: F401
+        finally:
+            platformdirs.user_data_dir = directory_of
         yield
-    finally:
-        platformdirs.user_data_dir = directory_of
 
 
 def _parse_value(option: str, word: str | None, vocabulary: dict[str, T]) -> T | None:

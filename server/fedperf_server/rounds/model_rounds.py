@@ -15,7 +15,7 @@ as failed. A usable model is finite, has the shapes of its format, and has an er
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -90,32 +90,21 @@ class _RunningRound:
     deadline: datetime
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ModelRounds:
     """Runs the rounds of a calendar as they become due."""
 
-    def __init__(
-        self,
-        database: Database,
-        enrollment: Enrollment,
-        fleet: Fleet,
-        *,
-        calendar: ReleaseCalendar,
-        rules: RoundRules,
-        model_format: ModelFormat,
-        signing_key: ec.EllipticCurvePrivateKey,
-        strategy: RoundStrategy,
-        evaluate: Evaluate,
-    ) -> None:
-        self._database = database
-        self._enrollment = enrollment
-        self._fleet = fleet
-        self._calendar = calendar
-        self._rules = rules
-        self._format = model_format
-        self._key = signing_key
-        self._strategy = strategy
-        self._evaluate = evaluate
-        self._running: _RunningRound | None = None
+    database: Database
+    enrollment: Enrollment
+    fleet: Fleet
+    _: KW_ONLY
+    calendar: ReleaseCalendar
+    rules: RoundRules
+    model_format: ModelFormat
+    signing_key: ec.EllipticCurvePrivateKey
+    strategy: RoundStrategy
+    evaluate: Evaluate
+    _running: _RunningRound | None = field(default=None, init=False)
 
     def run_once(self, *, at: datetime) -> tuple[ModelRound, ...]:
         """Admit new members, begin or advance the due round, and return closed rounds.
@@ -123,8 +112,8 @@ class ModelRounds:
         A call that fails in the database can be repeated. Transactions are stored whole or not at
         all, and organizations send the bytes that they stored.
         """
-        members = {each.organization_id: each for each in self._enrollment.members()}
-        self._fleet.set_members({key: each.public_key for key, each in members.items()})
+        members = {each.organization_id: each for each in self.enrollment.members()}
+        self.fleet.set_members({key: each.public_key for key, each in members.items()})
         try:
             if self._running is None:
                 missed = self._begin(at)
@@ -147,8 +136,8 @@ class ModelRounds:
 
     def _begin(self, at: datetime) -> ModelRound | None:
         """Begin the due round, or begin a stored one again. Return it if it was missed."""
-        calendar, opened = self._calendar, None
-        with self._database.transaction() as session:
+        calendar, opened = self.calendar, None
+        with self.database.transaction() as session:
             slot = round_calendar.due_slot(session, calendar, now=at)
             if slot is None:
                 return None
@@ -160,47 +149,45 @@ class ModelRounds:
                 return self._miss(session, slot, at=at)
             if opened is None and (
                 is_skipped
-                or round_calendar.must_wait(
-                    session, calendar, slot, grace=self._rules.grace, now=at
-                )
+                or round_calendar.must_wait(session, calendar, slot, grace=self.rules.grace, now=at)
             ):
                 return None
         opened = opened or self._open(slot, at=at)
         request = TrainRequest(
             slot,
-            self._format.architecture,
+            self.model_format.architecture,
             opened.base_version,
             tuple(opened.current),
             opened.query,
         )
-        deadline = max(round_calendar.replies_at(calendar, slot), at) + self._rules.grace
+        deadline = max(round_calendar.replies_at(calendar, slot), at) + self.rules.grace
         self._running = _RunningRound(
-            opened, encode_train_request(request), self._fleet.round(), deadline
+            opened, encode_train_request(request), self.fleet.round(), deadline
         )
         return None
 
     def _load(self, session: Session, slot: SlotKey) -> OpenRound | None:
         """Return the stored round, or None if it was not begun."""
-        key = slot_key(self._calendar.period, slot)
+        key = slot_key(self.calendar.period, slot)
         row, stored_query = session.get(ModelRound, key), session.get(RoundQueryRow, key)
         if row is None:
             return None
         base = registry.get_version(session, row.base_version)
         query = decode_tangent_question(stored_query.payload) if stored_query else None
-        current = self._format.decode(base.checkpoint)
+        current = self.model_format.decode(base.checkpoint)
         return OpenRound(row.number, slot, base.version, current, query)
 
     def _open(self, slot: SlotKey, *, at: datetime) -> OpenRound:
         """Store that the round began, with its base model and linear query."""
-        with self._database.transaction() as session:
-            start = round_calendar.find_round_start(session, self._calendar, window=slot.window)
+        with self.database.transaction() as session:
+            start = round_calendar.find_round_start(session, self.calendar, window=slot.window)
         base = start.version
-        current = self._format.decode(base.checkpoint)
-        query = self._strategy.design_query(current, steps_made=start.steps_made)
-        with self._database.transaction() as session:
-            row = round_calendar.new_round(session, self._calendar, slot, base.version, at=at)
+        current = self.model_format.decode(base.checkpoint)
+        query = self.strategy.design_query(current, steps_made=start.steps_made)
+        with self.database.transaction() as session:
+            row = round_calendar.new_round(session, self.calendar, slot, base.version, at=at)
             if query is not None:
-                key, payload = slot_key(self._calendar.period, slot), encode_tangent_question(query)
+                key, payload = slot_key(self.calendar.period, slot), encode_tangent_question(query)
                 session.add(RoundQueryRow(**key, payload=payload))
             record_event(session, "round_opened", at=at, round=row.number)
             return OpenRound(row.number, slot, base.version, current, query)
@@ -217,7 +204,7 @@ class ModelRounds:
         for reply in running.channel.replies():
             if reply.organization_id in members:
                 key = members[reply.organization_id].public_key
-                opened.receive(reply, key, check=self._strategy.check)
+                opened.receive(reply, key, check=self.strategy.check)
         is_complete = opened.schedules and not opened.missing
         if at < running.deadline and not is_complete:
             return ()
@@ -231,10 +218,10 @@ class ModelRounds:
         new = members.keys() - opened.schedules.keys() - opened.others
         if not new:
             return
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             for organization_id in sorted(new):
                 schedule = releases.declared_schedule(
-                    session, organization_id, self._calendar.period
+                    session, organization_id, self.calendar.period
                 )
                 if schedule is None:
                     continue
@@ -246,19 +233,19 @@ class ModelRounds:
     def _close(self, opened: OpenRound, *, at: datetime) -> ModelRound:
         """Make the new version, if there is one, and store everything in one transaction."""
         slot = opened.slot
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             self._reject_contradictions(session, opened)
         outcome, arrays, error = self._aggregate(opened)
-        with self._database.transaction() as session:
-            row = session.get_one(ModelRound, slot_key(self._calendar.period, slot))
+        with self.database.transaction() as session:
+            row = session.get_one(ModelRound, slot_key(self.calendar.period, slot))
             if arrays is not None:
                 row.new_version = registry.add_version(
                     session,
-                    self._format,
+                    self.model_format,
                     arrays,
                     at=at,
                     public_error=error,
-                    promoted=self._rules.promote,
+                    promoted=self.rules.promote,
                 )
                 if registry.statuses(session)[opened.base_version] is VersionStatus.REJECTED:
                     reason = f"trained from version {opened.base_version}, which was rejected"
@@ -279,7 +266,7 @@ class ModelRounds:
 
     def _reject_contradictions(self, session: Session, opened: OpenRound) -> None:
         """Refuse replies that contradict an earlier receipt."""
-        release_id = opened.slot.release_id(self._calendar.period)
+        release_id = opened.slot.release_id(self.calendar.period)
         for organization_id, (signed, _) in list(opened.accepted.items()):
             receipt = releases.find_receipt(session, organization_id, release_id)
             if receipt is not None and not receipt.confirms(signed):
@@ -288,21 +275,19 @@ class ModelRounds:
 
     def _aggregate(self, opened: OpenRound) -> tuple[RoundOutcome, Weights | None, float | None]:
         """Return the outcome of the round, and the next model with its error if there is one."""
-        if len(opened.accepted) < self._rules.quorum:
+        if len(opened.accepted) < self.rules.quorum:
             return RoundOutcome.NO_QUORUM, None, None
-        with self._database.transaction() as session:
+        with self.database.transaction() as session:
             rehearsed = buffer.rows(session)
         updates = [update for _, (_, update) in sorted(opened.accepted.items())]
         try:
-            weights = self._strategy.next(
-                opened.current, updates, opened.query, rehearsed=rehearsed
-            )
+            weights = self.strategy.next(opened.current, updates, opened.query, rehearsed=rehearsed)
             arrays = [np.asarray(array, dtype=np.float32) for array in weights]
-            shapes = [tuple(each) for each in self._format.shapes]
+            shapes = [tuple(each) for each in self.model_format.shapes]
             is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
             if [array.shape for array in arrays] != shapes or not is_finite:
                 raise ValueError("the next model is not finite or has a wrong shape")
-            return RoundOutcome.NEW_VERSION, arrays, float(self._evaluate(arrays))
+            return RoundOutcome.NEW_VERSION, arrays, float(self.evaluate(arrays))
         except _ARITHMETIC_ERRORS as error:
             _log.warning("a round failed, the model is not changed", exc_info=error)
             return RoundOutcome.FAILED, None, None
@@ -311,14 +296,14 @@ class ModelRounds:
         self, session: Session, row: ModelRound, opened: OpenRound, *, at: datetime
     ) -> None:
         """Store accepted replies with their receipts, and count refused ones."""
-        release_id = opened.slot.release_id(self._calendar.period)
+        release_id = opened.slot.release_id(self.calendar.period)
         for organization_id, (signed, _) in opened.accepted.items():
             releases.give_receipt(
-                session, organization_id, release_id, signed, key=self._key, at=at
+                session, organization_id, release_id, signed, key=self.signing_key, at=at
             )
             session.add(
                 UpdateRow(
-                    **slot_key(self._calendar.period, opened.slot),
+                    **slot_key(self.calendar.period, opened.slot),
                     organization_id=organization_id,
                     payload=signed.payload,
                     signature=signed.signature,
@@ -342,11 +327,11 @@ class ModelRounds:
 
     def _miss(self, session: Session, slot: SlotKey, *, at: datetime) -> ModelRound:
         """Close a slot that passed without a round."""
-        row = session.get(ModelRound, slot_key(self._calendar.period, slot))
+        row = session.get(ModelRound, slot_key(self.calendar.period, slot))
         if row is None:
-            start = round_calendar.find_round_start(session, self._calendar, window=slot.window)
+            start = round_calendar.find_round_start(session, self.calendar, window=slot.window)
             version = start.version.version
-            row = round_calendar.new_round(session, self._calendar, slot, version, at=at)
+            row = round_calendar.new_round(session, self.calendar, slot, version, at=at)
         row.close(RoundOutcome.MISSED, at=at)
         record_event(session, "round_missed", at=at, round=row.number)
         return row

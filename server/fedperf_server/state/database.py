@@ -13,7 +13,7 @@ Entries hold ids and counts, never contents of releases.
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum, unique
@@ -69,16 +69,6 @@ _BUSY_MILLISECONDS = 20_000
 
 class DatabaseError(StorageError):
     """Raised when the coordinator's database cannot be read or written."""
-
-
-class AuditBrokenError(StorageError):
-    """Raised when the audit log was changed after it was written."""
-
-    def __init__(self, event_id: int) -> None:
-        super().__init__(
-            f"the audit log was changed at entry {event_id}; restore the database from a backup"
-        )
-        self.event_id = event_id
 
 
 @unique
@@ -143,22 +133,6 @@ def _load_key(stored: bytes) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def _encode_errors(errors: Mapping[Platform, float]) -> str:
-    return json.dumps({platform.name: error for platform, error in errors.items()})
-
-
-def _decode_errors(text: str) -> dict[Platform, float]:
-    return {Platform[name]: error for name, error in json.loads(text).items()}
-
-
-def _encode_platforms(platforms: Iterable[Platform]) -> str:
-    return " ".join(each.name for each in platforms)
-
-
-def _decode_platforms(names: str) -> tuple[Platform, ...]:
-    return tuple(Platform[each] for each in names.split())
-
-
 class DatabaseTable(DeclarativeBase):
     """The base class of all tables."""
 
@@ -171,9 +145,15 @@ class DatabaseTable(DeclarativeBase):
         VersionStatus: _Converted(str, VersionStatus),
         RegimeTrigger: _Converted(str, RegimeTrigger),
         Platform: _Converted(attrgetter("name"), Platform.__getitem__),
-        tuple[Platform, ...]: _Converted(_encode_platforms, _decode_platforms),
+        tuple[Platform, ...]: _Converted(
+            lambda platforms: " ".join(each.name for each in platforms),
+            lambda names: tuple(Platform[each] for each in names.split()),
+        ),
         tuple[str, ...]: _Converted(" ".join, lambda words: tuple(words.split())),
-        Mapping[Platform, float]: _Converted(_encode_errors, _decode_errors),
+        Mapping[Platform, float]: _Converted(
+            lambda errors: json.dumps({each.name: error for each, error in errors.items()}),
+            lambda text: {Platform[name]: error for name, error in json.loads(text).items()},
+        ),
     }
 
 
@@ -502,26 +482,13 @@ def record_event(
         detail=json.dumps(detail, sort_keys=True),
         chain=b"",
     )
-    row.chain = _chain(last.chain if last else bytes(32), row)
+    row.chain = chain_hash(last.chain if last else bytes(32), row)
     session.add(row)
     session.flush()
 
 
-def verify_events(session: Session) -> int:
-    """Return the number of entries in the audit log.
-
-    Raises:
-        AuditBrokenError: an entry was changed or removed.
-    """
-    chain, count = bytes(32), 0
-    for row in session.scalars(select(EventRow).order_by(EventRow.event_id)):
-        chain, count = _chain(chain, row), count + 1
-        if row.chain != chain or row.event_id != count:
-            raise AuditBrokenError(row.event_id)
-    return count
-
-
-def _chain(previous: bytes, row: EventRow) -> bytes:
+def chain_hash(previous: bytes, row: EventRow) -> bytes:
+    """Return the hash of an entry and of all before it; 32 zeros come before the first."""
     text = f"{row.event_id} {row.at} {row.kind} {row.detail}"
     return hashlib.sha256(previous + text.encode()).digest()
 

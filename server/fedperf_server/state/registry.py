@@ -263,23 +263,14 @@ def version_numbers(session: Session) -> frozenset[int]:
     return frozenset(session.scalars(select(ModelVersionRow.version)))
 
 
-def publish_correction(
-    session: Session,
-    *,
-    basis_version: int,
-    reference_version: int,
-    mean: NDArray[np.float64],
-    covariance: NDArray[np.float64],
-    at: datetime,
-) -> None:
-    """Replace the published correction: mean [cells] and covariance [cells, cells]."""
-    correction = Correction(basis_version, reference_version, mean, covariance)
+def publish_correction(session: Session, correction: Correction, *, at: datetime) -> None:
+    """Replace the published correction."""
     _publish(session, CORRECTION, encode_correction(correction), at)
 
 
 def publish_synthetic_rows(session: Session, rows: Iterable[SyntheticRow], *, at: datetime) -> None:
     """Replace the published synthetic rows."""
-    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(rows), at)
+    _publish(session, SYNTHETIC_ROWS, encode_synthetic_rows(tuple(rows)), at)
 
 
 def published_correction(session: Session) -> Correction | None:

@@ -11,7 +11,6 @@ The linear query of a directed slot is stored once, before it is sent, and never
 
 import hashlib
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from fedperf_server.inference.corrections import QueryResponse, ReceivedReport
 from fedperf_server.state.database import (
     Member,
     QueryRow,
@@ -32,15 +32,17 @@ from fedperf_server.state.validation import Reason, RejectedReleaseError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import Receipt, SignedReceipt
 from fedperf_shared.identity import sign
-from fedperf_shared.releases.kinds import fits, is_report
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.releases.release import (
+    DirectedParameters,
+    DirectedReport,
     NotDeclarableError,
     Report,
+    ReportParameters,
+    ResidualReport,
     Schedule,
     SignedRelease,
-    Slot,
     SlotKey,
     require_declarable,
 )
@@ -92,16 +94,6 @@ class DifferentScheduleError(InvalidInputError):
 
 ReportKey = tuple[int, int, bytes]
 """Window, index of the slot, and organization of a report."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredReport:
-    """An accepted report, its organization, its declared slot, and whether it is a first report."""
-
-    organization_id: bytes
-    report: Report
-    slot: Slot
-    is_first: bool = False
 
 
 def declare_schedule(
@@ -247,14 +239,14 @@ def store_report(
 
 def stored_reports(
     session: Session, period: Period, *, but: Collection[ReportKey] = ()
-) -> dict[ReportKey, StoredReport]:
+) -> dict[ReportKey, ReceivedReport | QueryResponse]:
     """Return accepted reports of the period except those with a key in `but`."""
     of_period = ReportRow.period_start == period.start
     keys = select(ReportRow.window, ReportRow.index, ReportRow.organization_id).where(of_period)
     new = {(window, index, owner) for window, index, owner in session.execute(keys)} - set(but)
     query = select(ReportRow).where(of_period, ReportRow.window.in_({each[0] for each in new}))
     schedules: dict[bytes, Schedule | None] = {}
-    reports: dict[ReportKey, StoredReport] = {}
+    reports: dict[ReportKey, ReceivedReport | QueryResponse] = {}
     for row in session.scalars(query):
         owner = row.organization_id
         if (key := (row.window, row.index, owner)) not in new:
@@ -262,14 +254,17 @@ def stored_reports(
         if owner not in schedules:
             schedules[owner] = declared_schedule(session, owner, period)
         schedule, report = schedules[owner], codec.decode_release(row.payload)
-        if schedule is None or not is_report(report):
+        if schedule is None:
             continue
         slot = schedule.slot(report.slot)
-        if slot is None or not fits(report, slot):
-            raise TypeError("a stored report does not fit its declared slot")
-        reports[key] = StoredReport(
-            owner, report, slot, schedule.calendar.is_first_report(slot.key.index)
-        )
+        match report, slot and slot.parameters:
+            case ResidualReport(), ReportParameters() as parameters:
+                is_first = schedule.calendar.is_first_report(report.slot.index)
+                reports[key] = ReceivedReport(owner.hex(), report, parameters, is_first)
+            case DirectedReport(), DirectedParameters() as parameters:
+                reports[key] = QueryResponse(owner.hex(), report, parameters)
+            case _:
+                raise TypeError("a stored report does not fit its declared slot")
     return reports
 
 

@@ -21,7 +21,7 @@ that is too late, the round does not wait at all. So calendars should have repor
 rounds. Otherwise every round starts from the version of the window before the last one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -74,8 +74,22 @@ def new_round(
 
 def due_slot(session: Session, calendar: ReleaseCalendar, *, now: datetime) -> SlotKey | None:
     """Return the first slot that is not closed, if it has opened."""
-    slot = next(_unclosed(session, calendar), None)
-    return slot if slot is not None and opens_at(calendar, slot) <= now else None
+    query = select(ModelRound.window, ModelRound.index).where(
+        ModelRound.period_start == calendar.period.start, ModelRound.closed_at.is_not(None)
+    )
+    closed = {(window, index) for window, index in session.execute(query)}
+    period, times = calendar.period, calendar.model_times
+    first_windows = {period.first_window(each) for each in regime_starts(session)}
+    ordinary, extra_left = len(calendar.model_slots), calendar.extra_windows
+    for window in range(period.windows):
+        has_extra = window in first_windows and extra_left > 0
+        extra_left -= has_extra
+        indices = range(len(times) if has_extra else ordinary)
+        for index in sorted(indices, key=lambda each: times[each].opens_after):
+            if (window, index) not in closed:
+                slot = SlotKey(ReleaseKind.MODEL_UPDATE, window, index)
+                return slot if opens_at(calendar, slot) <= now else None
+    return None
 
 
 def opens_at(calendar: ReleaseCalendar, slot: SlotKey) -> datetime:
@@ -136,10 +150,18 @@ def undecided(
         UnknownVersionError: nothing was promoted yet.
     """
     current, statuses = registry.current_version(session), registry.statuses(session)
+    start = calendar.period.start
+    made_before = select(ModelRound.new_version).where(
+        or_(
+            ModelRound.period_start < start,
+            and_(ModelRound.period_start == start, ModelRound.window < window),
+        ),
+        ModelRound.new_version > current,
+    )
     waiting = tuple(
         version
-        for version in sorted(_made_before(session, calendar, window))
-        if version > current and statuses[version] is VersionStatus.CANDIDATE
+        for version in session.scalars(made_before.order_by(ModelRound.new_version))
+        if version is not None and statuses[version] is VersionStatus.CANDIDATE
     )
     decided_at = registry.inconclusive(session).get(waiting[-1]) if waiting else None
     if decided_at is not None and calendar.reported_window(decided_at - grace) >= window:
@@ -153,19 +175,6 @@ def candidates_after(session: Session, version: int) -> tuple[int, ...]:
     return tuple(
         each for each in statuses if each > version and statuses[each] is VersionStatus.CANDIDATE
     )
-
-
-def _made_before(session: Session, calendar: ReleaseCalendar, window: int) -> set[int]:
-    """Return versions that rounds of earlier windows made, in this period or an earlier one."""
-    start = calendar.period.start
-    query = select(ModelRound.new_version).where(
-        ModelRound.new_version.is_not(None),
-        or_(
-            ModelRound.period_start < start,
-            and_(ModelRound.period_start == start, ModelRound.window < window),
-        ),
-    )
-    return {version for version in session.scalars(query) if version is not None}
 
 
 def _newest_step(session: Session, calendar: ReleaseCalendar, window: int) -> int:
@@ -208,21 +217,3 @@ def _bases(session: Session, calendar: ReleaseCalendar, *, since_window: int) ->
         ModelRound.window >= since_window,
     )
     return {made: base for made, base in session.execute(query) if made is not None}
-
-
-def _unclosed(session: Session, calendar: ReleaseCalendar) -> Iterator[SlotKey]:
-    """Yield the model slots without a closed round, in the order in which they open."""
-    query = select(ModelRound.window, ModelRound.index).where(
-        ModelRound.period_start == calendar.period.start, ModelRound.closed_at.is_not(None)
-    )
-    closed = {(window, index) for window, index in session.execute(query)}
-    period, times = calendar.period, calendar.model_times
-    first_windows = {period.first_window(each) for each in regime_starts(session)}
-    ordinary, extra_left = len(calendar.model_slots), calendar.extra_windows
-    for window in range(period.windows):
-        has_extra = window in first_windows and extra_left > 0
-        extra_left -= has_extra
-        indices = range(len(times) if has_extra else ordinary)
-        for index in sorted(indices, key=lambda each: times[each].opens_after):
-            if (window, index) not in closed:
-                yield SlotKey(ReleaseKind.MODEL_UPDATE, window, index)

@@ -1,4 +1,4 @@
-"""GGFN, the shared cost model: its shape, batches, loss, metrics, checkpoints and training.
+"""GGFN, the shared cost model: its shape, predictions, gradients, metrics and checkpoints.
 
-`architecture`, `metrics` and `checkpoint` need no torch; the other modules import it.
+Only `linearization` and `plan_gradients`, by which rounds train, import torch.
 """

@@ -11,6 +11,7 @@ Refused: any other set of names, shape or dtype, and every value that is not fin
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -63,10 +64,6 @@ class InvalidModelStateError(InvalidInputError):
 
 
 def _array_shapes() -> dict[str, tuple[int, ...]]:
-    return {**_attention_shapes(), **_recurrent_shapes(), **_dense_shapes()}
-
-
-def _attention_shapes() -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(ATTENTION_LAYERS):
         width = OPERATOR_FEATURES if layer == 0 else HIDDEN
@@ -74,28 +71,17 @@ def _attention_shapes() -> dict[str, tuple[int, ...]]:
         shapes[f"attention.{layer}.att_dst"] = (1, HEADS, HIDDEN)
         shapes[f"attention.{layer}.bias"] = (HIDDEN,)
         shapes[f"attention.{layer}.lin.weight"] = (HEADS * HIDDEN, width)
-    return shapes
-
-
-def _recurrent_shapes() -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(RECURRENT_LAYERS):
         width = HIDDEN if layer == 0 else 2 * HIDDEN
-        for direction in ("", "_reverse"):
-            suffix = f"l{layer}{direction}"
+        for suffix in (f"l{layer}", f"l{layer}_reverse"):
             shapes[f"recurrent.weight_ih_{suffix}"] = (3 * HIDDEN, width)
             shapes[f"recurrent.weight_hh_{suffix}"] = (3 * HIDDEN, HIDDEN)
             shapes[f"recurrent.bias_ih_{suffix}"] = (3 * HIDDEN,)
             shapes[f"recurrent.bias_hh_{suffix}"] = (3 * HIDDEN,)
-    return shapes
-
-
-def _dense_shapes() -> dict[str, tuple[int, ...]]:
     widths = [2 * HIDDEN + PLAN_FEATURES, *[HIDDEN] * (DENSE_LAYERS - 1), 1]
-    shapes: dict[str, tuple[int, ...]] = {}
-    for layer in range(DENSE_LAYERS):
-        shapes[f"dense.{layer}.weight"] = (widths[layer + 1], widths[layer])
-        shapes[f"dense.{layer}.bias"] = (widths[layer + 1],)
+    for layer, (width, following) in enumerate(pairwise(widths)):
+        shapes[f"dense.{layer}.weight"] = (following, width)
+        shapes[f"dense.{layer}.bias"] = (following,)
     return shapes
 
 

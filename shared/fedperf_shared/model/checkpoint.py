@@ -3,17 +3,15 @@
 Writing is atomic: a reader sees the old file or the new one. Reading checks
 everything before it hands out a number: format, architecture, feature schema,
 names, shapes, dtypes, finite values. A checkpoint is refused with one clear
-error, whatever is wrong with it. Needs no torch unless a model is built.
+error, whatever is wrong with it.
 """
 
 import json
 import os
 import struct
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +27,6 @@ from fedperf_shared.model.architecture import (
     check_arrays,
 )
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedperf_shared.model.ggfn import GGFN
 
 MAX_HEADER_BYTES = 65_536
 """Names, shapes and versions; small parts take thirty times as much once they are read."""
@@ -74,7 +67,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         "model_version": str(checkpoint.model_version),
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
-    return _with_sorted_header(save(arrays, metadata=metadata))
+    data = save(arrays, metadata=metadata)
+    header = _header(data)
+    # safetensors writes metadata in any order
+    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return _HEADER_LENGTH.pack(len(text)) + text + data[_HEADER_LENGTH.size + len(header) :]
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
@@ -98,15 +96,15 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         entries = deserialize(data)  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise InvalidCheckpointError("checkpoint is cut short or not safetensors") from error
-    model_version = _checked_version(_metadata(data))
+    model_version = _version_in(data)
     arrays: NamedArrays = {}
     for name, entry in entries:
         if entry["dtype"] != "F32":
             raise InvalidModelStateError("an array of the checkpoint is not float32")
         flat = np.frombuffer(bytes(entry["data"]), dtype="<f4")
         arrays[name] = flat.reshape(entry["shape"]).astype(np.float32)
-    check_arrays(arrays)
-    return Checkpoint({name: arrays[name] for name in ARRAY_SHAPES}, model_version)
+    in_order = {name: arrays[name] for name in ARRAY_SHAPES if name in arrays}
+    return Checkpoint(in_order | arrays, model_version)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -138,70 +136,14 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return decode_checkpoint(data)
 
 
-def save_model(path: Path, model: "GGFN", *, model_version: int) -> None:
-    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
-    save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
-
-
-def load_model(path: Path) -> "GGFN":
-    """A model in evaluation mode with the state of a checkpoint; errors as `load_checkpoint`."""
-    return model_from_arrays(load_checkpoint(path).arrays)
-
-
-def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> "GGFN":
-    """Return a model in evaluation mode with the given state.
-
-    Raises:
-        InvalidModelStateError: the arrays are not a state of this architecture.
-    """
-    from fedperf_shared.model.ggfn import GGFN
-
-    model = GGFN(dropout=0.0)
-    model.load_state_dict(arrays_to_state(arrays))
-    return model.eval()
-
-
-def state_to_arrays(model: "GGFN") -> NamedArrays:
-    """Return the model's parameters as float32 arrays of their own memory, in state-dict order."""
-    return {
-        name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()
-    }
-
-
-def arrays_to_state(arrays: Mapping[str, NDArray[np.float32]]) -> "dict[str, Tensor]":
-    """Return a state dict with memory of its own.
-
-    Raises:
-        InvalidModelStateError: the arrays are not a state of this architecture.
-    """
-    import torch
-
-    check_arrays(arrays)
-    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-
-
-def _with_sorted_header(data: bytes) -> bytes:
-    """Rewrite the header in one fixed order; safetensors writes metadata in any order."""
-    header, values = _split(data)
-    text = json.dumps(json.loads(header), sort_keys=True, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return _HEADER_LENGTH.pack(len(text)) + text + values
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return the header's metadata; the header itself was checked by safetensors."""
-    metadata: dict[str, str] = json.loads(_split(data)[0]).get("__metadata__") or {}
-    return metadata
-
-
-def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Header and values of a safetensors file."""
+def _header(data: bytes) -> bytes:
     (length,) = _HEADER_LENGTH.unpack_from(data)
-    end = _HEADER_LENGTH.size + length
-    return data[_HEADER_LENGTH.size : end], data[end:]
+    return data[_HEADER_LENGTH.size :][:length]
 
 
-def _checked_version(metadata: Mapping[str, str]) -> int:
+def _version_in(data: bytes) -> int:
+    """Return the model version in a header that safetensors checked."""
+    metadata = json.loads(_header(data)).get("__metadata__") or {}
     for key, expected in (
         ("architecture", ARCHITECTURE),
         ("feature_schema_version", str(FEATURE_SCHEMA_VERSION)),

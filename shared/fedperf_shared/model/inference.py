@@ -1,7 +1,8 @@
 """GGFN's answers from its arrays alone, without torch.
 
 A prediction at home should not wait seconds for a training library to be imported. The
-same float32 arithmetic as `ggfn.GGFN` in evaluation mode, to rounding; nothing here learns.
+same float32 arithmetic as the torch module that experiments train, to rounding; nothing
+here learns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -114,7 +115,8 @@ class GgfnArrays:
                 states = np.stack([plan.operators for plan in batch])
                 log_edges = np.log(edge_counts(batch, length))[:, None]  # of no edge: -infinity
                 for layer in self.attention:
-                    states = _elu(layer(states, log_edges))
+                    states = layer(states, log_edges)
+                    states = np.maximum(states, 0) + (np.exp(np.minimum(states, 0)) - 1)
                 attended.append(states.reshape(-1, HIDDEN))
         return np.concatenate(attended)
 
@@ -247,7 +249,11 @@ class _Recurrent:
 
     def _step(self, state: Floats, gates: Floats, news: Floats, part: int | slice) -> None:
         """The next `state` [plans, hidden] of a direction or of both, in its place."""
-        opened = _sigmoid(state @ self.gates_of_state[part] + gates)
+        opened = state @ self.gates_of_state[part] + gates
+        np.negative(opened, out=opened)  # its sigmoid, in place
+        np.exp(opened, out=opened)  # overflows to infinity for a gate that is shut
+        opened += 1
+        np.reciprocal(opened, out=opened)
         new = state @ self.new_of_state[part] + self.state_bias[part]
         new *= opened[..., :HIDDEN]
         new += news
@@ -259,15 +265,3 @@ class _Recurrent:
 
 _Read = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
 """By direction, what all rows add to the gates and to the new state."""
-
-
-def _sigmoid(values: Floats) -> Floats:
-    """In the place of `values`; large negative ones overflow to the right answer, 0."""
-    np.negative(values, out=values)
-    np.exp(values, out=values)
-    values += 1
-    return np.reciprocal(values, out=values)
-
-
-def _elu(values: Floats) -> Floats:
-    return np.asarray(np.maximum(values, 0) + (np.exp(np.minimum(values, 0)) - 1))

@@ -10,7 +10,7 @@ that a workload's contribution never depends on other workloads. Three propertie
 - Plans are padded with operators whose states are zero. Zeros change no sum and no rounding.
 
 Each plan has its own view of the weights, so that autograd returns a gradient for each plan. The
-recurrent weights are constants. The numbers are those of `GGFN.forward` without dropout, rounded
+recurrent weights are constants. The numbers are those of GGFN without dropout, rounded
 to 22 bits before every product.
 """
 

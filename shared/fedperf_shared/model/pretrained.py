@@ -101,12 +101,6 @@ class PretrainedWidth:
         rows = math.log10(max(1.0, query.plan.workflow.source_rows / self.most_rows))
         return math.hypot(rows, math.log10(max(1.0, query.cluster.cores / self.most_cores)))
 
-    def added_by_estimates(self, workflow: Workflow) -> float:
-        """Return the half width that estimated rows add; 0 for actual cardinalities."""
-        if not workflow.rows_are_estimates:
-            return 0.0
-        return self.of_estimates if is_relational(workflow) else self.of_other_estimates
-
     def at(self, query: PlanOnCluster) -> float:
         """Return the half width of the prediction interval of a query."""
         return math.hypot(self.half_width, self.per_decade * self.decades_beyond(query))
@@ -144,8 +138,11 @@ def estimates_half_width(query: PlanOnCluster) -> float:
     It is 0 for actual cardinalities. If the run gives its source rows within a factor, it is this
     factor. The errors of stored executions do not contain it, because their rows are actual.
     """
-    widths, plan = shipped_widths(), query.plan
-    estimated = max(widths[each].added_by_estimates(plan.workflow) for each in set(plan.platforms))
+    plan, estimated = query.plan, 0.0
+    if plan.workflow.rows_are_estimates:
+        widths = [shipped_widths()[each] for each in set(plan.platforms)]
+        of_relational = is_relational(plan.workflow)
+        estimated = max(w.of_estimates if of_relational else w.of_other_estimates for w in widths)
     within = 1.0 if query.job is None else query.job.rows_within
     return math.hypot(estimated, math.log(within))
 

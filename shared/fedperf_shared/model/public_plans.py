@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedperf_shared.errors import StorageError
-from fedperf_shared.execution import ClusterConfig, MeasuredPlan, PlanOnCluster
+from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.wire.codec import decode_measured_plans, encode_measured_plans
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -45,28 +45,20 @@ def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[PlanOnCluster, ...]:
     Every second one of a plan is in a small container, other platforms from plan to plan: the
     plans ran on one machine, and nothing would tell machines apart.
     """
-    return tuple(
-        PlanOnCluster(
-            variant, _in_container(each.cluster) if (number + place) % 2 else each.cluster
+    anchors = []
+    for number, each in enumerate(plans):
+        container = replace(
+            each.cluster,
+            machine_speed=CONTAINER_SPEED * each.cluster.machine_speed,
+            memory_bytes=round(CONTAINER_MEMORY * each.cluster.memory_bytes),
         )
-        for number, each in enumerate(plans)
-        for place, variant in enumerate(_variants(each.plan))
-    )
-
-
-def _in_container(cluster: ClusterConfig) -> ClusterConfig:
-    return replace(
-        cluster,
-        machine_speed=CONTAINER_SPEED * cluster.machine_speed,
-        memory_bytes=round(CONTAINER_MEMORY * cluster.memory_bytes),
-    )
-
-
-def _variants(plan: Plan) -> list[Plan]:
-    others = [Plan.on_one_platform(plan.workflow, platform) for platform in ANCHOR_PLATFORMS]
-    return [plan, *(each for each in others if each != plan)]
+        others = (Plan.on_one_platform(each.plan.workflow, other) for other in ANCHOR_PLATFORMS)
+        variants = [each.plan, *(other for other in others if other != each.plan)]
+        for place, variant in enumerate(variants, number):
+            anchors.append(PlanOnCluster(variant, container if place % 2 else each.cluster))
+    return tuple(anchors)
 
 
 def save_public_plans(plans: Sequence[MeasuredPlan], path: Path = PUBLIC_PLANS_PATH) -> None:
     """Write the plans; used when the project's measured set is made anew."""
-    path.write_bytes(encode_measured_plans(plans))
+    path.write_bytes(encode_measured_plans(tuple(plans)))

@@ -102,12 +102,6 @@ class Design:
             reach = np.sqrt(np.sum(self.directions**2, axis=0)) * self.clips
             return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
 
-    def columns(self, first: int, last: int) -> "Design":
-        """Return the part for the points from `first` up to, not with, `last`."""
-        return Design(
-            self.directions[:, first:last], self.clips[first:last], self.offsets[:, first:last]
-        )
-
 
 def public_design(directions: Floats, clips: Floats) -> Design:
     """Return a design for points that the server has: no offsets.

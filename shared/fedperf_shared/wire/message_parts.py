@@ -57,10 +57,6 @@ class MalformedMessageError(InvalidInputError):
         super().__init__(f"a {kind.name} that is not read: {why}")
 
 
-class _RefusedError(Exception):
-    """The reason why a message is not parsed."""
-
-
 class _Field(NamedTuple):
     """The encoding of a field with a given tag.
 
@@ -88,15 +84,14 @@ def check_parts(kind: Descriptor, payload: bytes) -> None:
         MalformedMessageError: it may not.
     """
     try:
-        _Walk(payload).read(_fields(kind), 0, len(payload))
+        _Walk(kind, payload).read(_fields(kind), 0, len(payload))
     except IndexError:
         raise MalformedMessageError(kind, "it is cut off") from None
-    except _RefusedError as error:
-        raise MalformedMessageError(kind, str(error)) from None
 
 
 @dataclass(slots=True)
 class _Walk:
+    kind: Descriptor
     payload: bytes
     messages: Counter[str] = field(default_factory=Counter)
     numbers: float = 0.0
@@ -110,7 +105,7 @@ class _Walk:
                 tag, position = self._varint(position - 1)
             each = fields.get(tag)
             if each is None:
-                raise _RefusedError("a field in it is unknown here")
+                raise MalformedMessageError(self.kind, "a field in it is unknown here")
             length, size = each.width, 1
             if each.has_length:
                 length, position = self._varint(position)
@@ -118,24 +113,24 @@ class _Walk:
             elif not each.width:
                 _, position = self._varint(position)
             if length > end - position:
-                raise _RefusedError("it is cut off")
+                raise MalformedMessageError(self.kind, "it is cut off")
             if each.inside is not None:
                 self._count(each)
                 self.read(each.inside, position, position + length)
             elif each.numbers:
                 self.numbers += each.numbers * size
                 if self.numbers > MAX_NUMBERS:
-                    raise _RefusedError(f"more than {MAX_NUMBERS} numbers in it")
+                    raise MalformedMessageError(self.kind, f"more than {MAX_NUMBERS} numbers in it")
             position += length
         if position > end:
-            raise _RefusedError("it is cut off")
+            raise MalformedMessageError(self.kind, "it is cut off")
 
     def _count(self, each: _Field) -> None:
         self.messages[each.name] += 1
         if self.messages.total() > MAX_MESSAGES:
-            raise _RefusedError(f"more than {MAX_MESSAGES} messages in it")
+            raise MalformedMessageError(self.kind, f"more than {MAX_MESSAGES} messages in it")
         if self.messages[each.name] > each.most:
-            raise _RefusedError(f"more than {each.most} {each.name} in it")
+            raise MalformedMessageError(self.kind, f"more than {each.most} {each.name} in it")
 
     def _varint(self, start: int) -> tuple[int, int]:
         """Return the number at `start` and the position after it."""
@@ -148,7 +143,7 @@ class _Walk:
             number |= (byte & ~_MORE) << (7 * index)
             if byte < _MORE:
                 return number, start + index + 1
-        raise _RefusedError("a number in it is longer than any")
+        raise MalformedMessageError(self.kind, "a number in it is longer than any")
 
 
 @cache

@@ -26,6 +26,7 @@ from fedperf_shared.errors import FedperfError, InvalidInputError, StorageError
 from fedperf_shared.exchange import (
     Correction,
     JoinReply,
+    JoinRequest,
     SharedModel,
     SignedReceipt,
     Status,
@@ -47,7 +48,6 @@ EXCHANGE_OPTIONS = (
 )
 """The longest message that any call of the Exchange allows, at both ends."""
 
-Caller = TypeVar("Caller")
 T = TypeVar("T")
 _log = structlog.get_logger()
 
@@ -64,42 +64,15 @@ class CallRefusedError(FedperfError):
 class EnrollmentHandler(Protocol):
     """The calls that a server of Enrollment answers."""
 
-    def join(self, token: bytes, certificate_request: bytes) -> JoinReply:
-        """Register the holder of `token`; the request is PKCS#10, DER."""
+    def join(self, request: JoinRequest) -> JoinReply:
+        """Register the holder of the request's token."""
 
 
-class ExchangeHandler(Protocol[Caller]):
-    """The calls that a server of the Exchange answers; each is admitted before it is read."""
+class ExchangeHandler(Protocol):
+    """Answers `EXCHANGE` by a method for each call, whose first argument is the admitted caller."""
 
-    def admit(self, certificate: bytes) -> Caller:
+    def admit(self, certificate: bytes) -> object:
         """Return the caller, by its certificate (PEM, empty where there is none), or a refusal."""
-
-    def status(self, caller: Caller) -> Status:
-        """Return the server's time and the versions in force."""
-
-    def calendar(self, caller: Caller) -> ReleaseCalendar:
-        """Return the public calendar."""
-
-    def declare_schedule(self, caller: Caller, schedule: Schedule) -> None:
-        """Store what the caller will release in the period."""
-
-    def submit(self, caller: Caller, signed: SignedRelease) -> SignedReceipt:
-        """Check and store a report; the receipt of the first bytes taken for its slot."""
-
-    def receipts(self, caller: Caller) -> Sequence[SignedReceipt]:
-        """Return every receipt of the caller's releases in this period, newest first."""
-
-    def model(self, caller: Caller, version: int) -> SharedModel:
-        """Return a version of the model, the newest promoted one for 0."""
-
-    def correction(self, caller: Caller) -> Correction | None:
-        """Return the published correction; None while there is none."""
-
-    def synthetic_rows(self, caller: Caller) -> Sequence[SyntheticRow]:
-        """Return the published synthetic rows."""
-
-    def question(self, caller: Caller, slot: SlotKey) -> CellQuery | None:
-        """Return the linear query of a directed slot, or None while there is none."""
 
 
 class ExchangeCalls(Protocol):
@@ -135,118 +108,53 @@ class ExchangeCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its messages, their bounds, and how they become domain objects.
+    """One call: its messages, and their bounds.
 
     Attributes:
-        name: in codec.proto.
-        request: arguments -> message.
-        arguments: message -> arguments.
-        reply: result -> message.
-        result: message -> result.
+        name: in exchange.proto.
+        request: codec of the argument; None without one.
+        reply: codec of the result; None without one.
         request_bytes: most of a request.
         answer_bytes: most of an answer.
     """
 
     name: str
-    request: Callable[..., Message]
-    arguments: Callable[[Any], tuple[object, ...]]
-    reply: Callable[[Any], Message]
-    result: Callable[[Any], object]
+    request: codec.Codec[Any, Any] | None
+    reply: codec.Codec[Any, Any] | None
     request_bytes: int = _SMALL
     answer_bytes: int = _SMALL
 
 
-def _no_arguments(_: Message) -> tuple[object, ...]:
-    return ()
+_VERSION: codec.Codec[int, messages.GetModelRequest] = codec.Codec(
+    "version",
+    messages.GetModelRequest,
+    lambda version: messages.GetModelRequest(version=version),
+    lambda message: message.version,
+)
+_ASKED_SLOT: codec.Codec[SlotKey, messages.GetQuestionRequest] = codec.Codec(
+    "slot",
+    messages.GetQuestionRequest,
+    lambda slot: messages.GetQuestionRequest(slot=codec.SLOT_KEY.write(slot)),
+    lambda message: codec.SLOT_KEY.read(message.slot),
+)
 
-
-ENROLLMENT: Mapping[str, Call] = {
-    "join": Call(
-        "Join",
-        lambda token, certificate_request: messages.JoinRequest(
-            token=token, certificate_request=certificate_request
-        ),
-        lambda message: (message.token, message.certificate_request),
-        codec.join_reply_to_message,
-        codec.join_reply_from_message,
-    )
-}
+ENROLLMENT: Mapping[str, Call] = {"join": Call("Join", codec.JOIN_REQUEST, codec.JOIN_REPLY)}
 """By the method of `EnrollmentHandler`."""
 
 EXCHANGE: Mapping[str, Call] = {
-    "status": Call(
-        "GetStatus",
-        messages.GetStatusRequest,
-        _no_arguments,
-        codec.status_to_message,
-        codec.status_from_message,
-    ),
-    "calendar": Call(
-        "GetTimetable",
-        messages.GetTimetableRequest,
-        _no_arguments,
-        codec.calendar_to_message,
-        codec.calendar_from_message,
-        answer_bytes=256 << 10,
-    ),
-    "declare_schedule": Call(
-        "DeclareSchedule",
-        codec.schedule_to_message,
-        lambda message: (codec.schedule_from_message(message),),
-        lambda _: messages.DeclareScheduleReply(),
-        lambda _: None,
-        request_bytes=256 << 10,
-    ),
+    "status": Call("GetStatus", None, codec.STATUS),
+    "calendar": Call("GetTimetable", None, codec.CALENDAR, answer_bytes=256 << 10),
+    "declare_schedule": Call("DeclareSchedule", codec.SCHEDULE, None, request_bytes=256 << 10),
     "submit": Call(
-        "SubmitRelease",
-        codec.signed_release_to_message,
-        lambda message: (codec.signed_release_from_message(message),),
-        codec.signed_receipt_to_message,
-        codec.signed_receipt_from_message,
-        request_bytes=_MODEL,
+        "SubmitRelease", codec.SIGNED_RELEASE, codec.SIGNED_RECEIPT, request_bytes=_MODEL
     ),
-    "receipts": Call(
-        "GetReceipts",
-        messages.GetReceiptsRequest,
-        _no_arguments,
-        lambda receipts: messages.Receipts(receipts=map(codec.signed_receipt_to_message, receipts)),
-        lambda message: tuple(map(codec.signed_receipt_from_message, message.receipts)),
-        answer_bytes=1 << 20,
-    ),
-    "model": Call(
-        "GetModel",
-        lambda version: messages.GetModelRequest(version=version),
-        lambda message: (message.version,),
-        codec.model_to_message,
-        codec.model_from_message,
-        answer_bytes=_MODEL,
-    ),
-    "correction": Call(
-        "GetCorrection",
-        messages.GetCorrectionRequest,
-        _no_arguments,
-        codec.correction_to_message,
-        codec.correction_from_message,
-        answer_bytes=256 << 10,
-    ),
-    "synthetic_rows": Call(
-        "GetSyntheticRows",
-        messages.GetSyntheticRowsRequest,
-        _no_arguments,
-        codec.synthetic_rows_to_message,
-        codec.synthetic_rows_from_message,
-        answer_bytes=2 << 20,
-    ),
-    "question": Call(
-        "GetQuestion",
-        lambda slot: messages.GetQuestionRequest(slot=codec.key_to_message(slot)),
-        lambda message: (codec.asked_slot(message),),
-        codec.question_to_message,
-        codec.question_from_message,
-        answer_bytes=256 << 10,
-    ),
+    "receipts": Call("GetReceipts", None, codec.RECEIPTS, answer_bytes=1 << 20),
+    "model": Call("GetModel", _VERSION, codec.MODEL, answer_bytes=_MODEL),
+    "correction": Call("GetCorrection", None, codec.CORRECTION, answer_bytes=256 << 10),
+    "synthetic_rows": Call("GetSyntheticRows", None, codec.SYNTHETIC_ROWS, answer_bytes=2 << 20),
+    "question": Call("GetQuestion", _ASKED_SLOT, codec.QUESTION_OR_NONE, answer_bytes=256 << 10),
 }
-"""By the method of `ExchangeHandler` and `ExchangeCalls`. A calendar has at most 400 windows, a
+"""By the method of `ExchangeCalls`. A calendar has at most 400 windows, a
 correction 96 x 96 numbers, a batch 4,096 plans of at most 481 bytes."""
 
 
@@ -276,7 +184,7 @@ def serve_enrollment(server: grpc.Server, handler: EnrollmentHandler) -> None:
     _serve(server, "Enrollment", ENROLLMENT, lambda method, _: getattr(handler, method))
 
 
-def serve_exchange(server: grpc.Server, handler: ExchangeHandler[Caller]) -> None:
+def serve_exchange(server: grpc.Server, handler: ExchangeHandler) -> None:
     """Let `server` answer the Exchange through `handler`."""
 
     def admitted(method: str, context: grpc.ServicerContext) -> Callable[..., object]:
@@ -292,16 +200,20 @@ def _stub(
     descriptor = messages.DESCRIPTOR.services_by_name[service]
 
     def asking(call: Call) -> Callable[..., object]:
+        method = descriptor.methods_by_name[call.name]
         ask = channel.unary_unary(
             f"/{descriptor.full_name}/{call.name}",
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=_bounded(
-                call, descriptor.methods_by_name[call.name].output_type, call.answer_bytes
-            ),
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=_bounded(call, method.output_type, call.answer_bytes),
         )
-        return lambda *arguments: call.result(
-            ask(call.request(*arguments), timeout=timeout_seconds)
-        )
+
+        def work(*argument: object) -> object:
+            request, reply = call.request, call.reply
+            message = request.write(*argument) if request else GetMessageClass(method.input_type)()
+            answer = ask(message, timeout=timeout_seconds)
+            return reply.decode(answer) if reply else None
+
+        return work
 
     return SimpleNamespace(**{method: asking(call) for method, call in calls.items()})
 
@@ -314,20 +226,22 @@ def _serve(
 ) -> None:
     descriptor = messages.DESCRIPTOR.services_by_name[service]
 
-    def answering(method: str, call: Call) -> grpc.RpcMethodHandler:
-        def work(request: Message, context: grpc.ServicerContext) -> Message:
-            answer = bound_method(method, context)  # admits before the request is read
-            return call.reply(answer(*call.arguments(request)))
+    def answering(name: str, call: Call) -> grpc.RpcMethodHandler:
+        method = descriptor.methods_by_name[call.name]
+
+        def work(message: Message, context: grpc.ServicerContext) -> Message:
+            request, reply = call.request, call.reply
+            answer = bound_method(name, context)  # admits before the request is read
+            result = answer(request.decode(message)) if request else answer()
+            return reply.write(result) if reply else GetMessageClass(method.output_type)()
 
         return grpc.unary_unary_rpc_method_handler(
-            lambda request, context: _answer(context, lambda: work(request, context)),
-            request_deserializer=_bounded(
-                call, descriptor.methods_by_name[call.name].input_type, call.request_bytes
-            ),
+            lambda message, context: _answer(context, lambda: work(message, context)),
+            request_deserializer=_bounded(call, method.input_type, call.request_bytes),
             response_serializer=lambda reply: reply.SerializeToString(),
         )
 
-    handlers = {call.name: answering(method, call) for method, call in calls.items()}
+    handlers = {call.name: answering(name, call) for name, call in calls.items()}
     server.add_registered_method_handlers(descriptor.full_name, handlers)
 
 

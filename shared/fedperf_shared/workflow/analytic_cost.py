@@ -27,7 +27,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol, Self
 
 import numpy as np
@@ -169,7 +168,11 @@ class WorkflowColumns:
 
     def of_inputs(self, values: Floats) -> Floats:
         """Per operator the sum of its inputs' values; of a source its own."""
-        return np.where(self.parents == 0, values, self.summed(values[self.edges[0]]))
+        return np.where(
+            self.parents == 0,
+            values,
+            sum_by_row(self.edges[1], values[self.edges[0]], len(self.rows)),
+        )
 
     @property
     def largest_input_rows(self) -> Floats:
@@ -177,10 +180,6 @@ class WorkflowColumns:
         largest = np.where(self.parents == 0, self.rows, 0.0)
         np.maximum.at(largest, self.edges[1], self.rows[self.edges[0]])
         return largest
-
-    def summed(self, per_edge: Floats) -> Floats:
-        """Per operator the sum over its incoming edges."""
-        return sum_by_row(self.edges[1], per_edge, len(self.rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -375,7 +374,7 @@ def analytic_log_seconds_of_many(
 @lru_cache(maxsize=1)
 def shipped_prices() -> CostCoefficients:
     """Return the prices that ship with fedperf."""
-    return CostCoefficients.of(MappingProxyType(json.loads(PRICES_PATH.read_bytes())))
+    return CostCoefficients.of(json.loads(PRICES_PATH.read_bytes()))
 
 
 def _priced(units: Floats, prices: Floats) -> Floats:

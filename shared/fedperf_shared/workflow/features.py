@@ -47,9 +47,8 @@ Bounded, because the features are and a plan has at most `MAX_OPERATORS` operato
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,6 @@ from fedperf_shared.workflow.topology import topological_order, topological_orde
 from fedperf_shared.workflow.vocabulary import (
     NAMED_PLATFORMS,
     ORDERING_KINDS,
-    Complexity,
     OperatorClass,
     OperatorKind,
     Platform,
@@ -152,8 +150,12 @@ def featurize_assignments(
         same = [place for place, each in enumerate(orders) if each == order]
         columns = WorkflowColumns.of((workflow, order))
         platforms = np.array([assignments[place] for place in same], dtype=np.int64)[:, order]
-        rows = _of_columns(columns, order, platforms, workflow.sources, cluster)
-        features_by_id |= zip(same, rows, strict=True)
+        placed = Placements.of(columns, platforms)
+        operators = _clamped(_operator_rows(columns, placed, cluster))
+        plans = _clamped(_plan_rows(columns, placed, workflow.sources, cluster))
+        analytic = analytic_log_seconds(columns, placed, cluster).tolist()
+        for place, rows, plan, seconds in zip(same, operators, plans, analytic, strict=True):
+            features_by_id[place] = Features(rows, plan, columns.edges, order, seconds)
     return [features_by_id[place] for place in range(len(orders))]
 
 
@@ -193,57 +195,17 @@ def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list
     ]
 
 
-def _of_columns(
-    columns: WorkflowColumns,
-    order: tuple[int, ...],
-    platforms: Ints,
-    sources: SourceStatistics,
-    cluster: Resources,
-) -> list[Features]:
-    placed = Placements.of(columns, platforms)
-    operators = _clamped(_operator_rows(columns, placed, cluster))
-    plans = _clamped(_plan_rows(columns, placed, sources, cluster))
-    analytic = analytic_log_seconds(columns, placed, cluster).tolist()
-    return [
-        Features(rows, plan, columns.edges, order, log_seconds)
-        for rows, plan, log_seconds in zip(operators, plans, analytic, strict=True)
-    ]
-
-
-def feature_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Readable names of the 63 operator features and of the 39 plan features."""
-    operator = (
-        *_named("kind", OperatorKind),
-        *_named("class", OperatorClass),
-        *_named("platform", Platform),
-        *["parents", "children", "depth", "height"],
-        *["is_source", "is_sink", "threads", "partitions"],
-        *_named("complexity", Complexity),
-        *["input_rows", "largest_input_rows", "output_rows", "selectivity"],
-        *["input_bytes", "output_bytes", "row_bytes"],
-        *["switches_in", "switch_bytes_in", "switches_out"],
-        *["iterations", "key_distinct_ratio", "order_sensitive"],
-    )
-    plan = (
-        *["operators", "edges", "depth", "width"],
-        *["sources", "sinks", "joins", "loops", "platforms"],
-        *_named("share", NAMED_PLATFORMS),
-        *["switches", "switch_bytes"],
-        *_named("share", OperatorClass),
-        *["pipeline", "juncture", "replicate", "loop"],
-        *["source_rows", "source_bytes", "largest_source_rows", "source_row_bytes"],
-        *["columns", "top_key_share", "distinct_ratio", "null_ratio"],
-        *["cores", "memory", "nodes", "machine_speed"],
-    )
-    return operator, plan
-
-
 def _operator_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources) -> Floats:
     """[plans, operators, 63]: the same for all but what platforms decide."""
     plans, count = placed.platforms.shape
     rows = np.repeat(_rows_without_platforms(columns, cluster)[None], plans, axis=0)
     rows[np.arange(plans)[:, None], np.arange(count), _PLATFORM + placed.platforms] = 1
-    _fill_switches(rows, columns, placed)
+    plan, edge = np.nonzero(placed.switch)
+    parent, child = plan * count + columns.edges[:, edge]
+    crossing = sum_by_row(child, columns.output_bytes[columns.edges[0, edge]], plans * count)
+    rows[:, :, 57] = np.bincount(child, minlength=plans * count).reshape(plans, count)
+    rows[:, :, 58] = np.log1p(crossing).reshape(plans, count) / 10
+    rows[:, :, 59] = np.bincount(parent, minlength=plans * count).reshape(plans, count)
     return rows
 
 
@@ -262,14 +224,6 @@ def _rows_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Flo
     features[:, _THREADS] = math.log2(1 + cluster.cores) / 10
     features[:, 45] = np.log2(1 + columns.partitions) / 10
     features[every, _COMPLEXITY + columns.complexity] = 1 + np.log2(1 + columns.code_steps) / 8
-    _fill_sizes(features, columns)
-    features[:, 60] = np.log1p(columns.iterations) / 10
-    features[:, 61] = columns.key_distinct_ratio
-    features[:, 62] = _ORDERING[columns.kind]
-    return features
-
-
-def _fill_sizes(features: Floats, columns: WorkflowColumns) -> None:
     features[:, 50] = np.log1p(columns.of_inputs(columns.rows)) / 10
     features[:, 51] = np.log1p(columns.largest_input_rows) / 10
     features[:, 52] = np.log1p(columns.rows) / 10
@@ -277,16 +231,10 @@ def _fill_sizes(features: Floats, columns: WorkflowColumns) -> None:
     features[:, 54] = np.log1p(columns.of_inputs(columns.output_bytes)) / 10
     features[:, 55] = np.log1p(columns.output_bytes) / 10
     features[:, 56] = np.log1p(columns.row_bytes) / 10
-
-
-def _fill_switches(rows: Floats, columns: WorkflowColumns, placed: Placements) -> None:
-    plans, count = placed.platforms.shape
-    plan, edge = np.nonzero(placed.switch)
-    parent, child = plan * count + columns.edges[:, edge]
-    crossing = sum_by_row(child, columns.output_bytes[columns.edges[0, edge]], plans * count)
-    rows[:, :, 57] = np.bincount(child, minlength=plans * count).reshape(plans, count)
-    rows[:, :, 58] = np.log1p(crossing).reshape(plans, count) / 10
-    rows[:, :, 59] = np.bincount(parent, minlength=plans * count).reshape(plans, count)
+    features[:, 60] = np.log1p(columns.iterations) / 10
+    features[:, 61] = columns.key_distinct_ratio
+    features[:, 62] = _ORDERING[columns.kind]
+    return features
 
 
 def _plan_rows(
@@ -309,20 +257,8 @@ def _row_without_platforms(
 ) -> Floats:
     count = len(columns.rows)
     features = np.zeros(PLAN_FEATURES)
-    features[0:8] = _shape(columns)
-    features[19:23] = np.bincount(columns.operator_class, minlength=4) / count
-    features[23] = columns.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
-    features[24] = 1 - features[23]
-    features[25] = columns.children.max() > 1
-    features[26] = (columns.iterations > 0).any()
-    features[27:35] = _sources(columns, sources)
-    features[35:39] = machine_features(cluster)
-    return features
-
-
-def _shape(columns: WorkflowColumns) -> tuple[float, ...]:
-    return (
-        len(columns.rows) / 12,
+    features[0:8] = (
+        count / 12,
         columns.edges.shape[1] / 12,
         int(columns.depth.max()) / 12,
         int(np.bincount(columns.depth).max()) / 4,
@@ -331,6 +267,14 @@ def _shape(columns: WorkflowColumns) -> tuple[float, ...]:
         np.count_nonzero(columns.kind == OperatorKind.JOIN) / 3,
         np.count_nonzero(columns.iterations) / 3,
     )
+    features[19:23] = np.bincount(columns.operator_class, minlength=4) / count
+    features[23] = columns.parents.max() < 2  # noqa: PLR2004 - two parents make a juncture
+    features[24] = 1 - features[23]
+    features[25] = columns.children.max() > 1
+    features[26] = (columns.iterations > 0).any()
+    features[27:35] = _sources(columns, sources)
+    features[35:39] = machine_features(cluster)
+    return features
 
 
 def _sources(columns: WorkflowColumns, statistics: SourceStatistics) -> tuple[float, ...]:
@@ -352,10 +296,6 @@ def _sources(columns: WorkflowColumns, statistics: SourceStatistics) -> tuple[fl
 
 def _clamped(features: Floats) -> Float32Array:
     return np.clip(features, -FEATURE_LIMIT, FEATURE_LIMIT).astype(np.float32)
-
-
-def _named(prefix: str, members: Iterable[IntEnum]) -> list[str]:
-    return [f"{prefix}_{member.name.lower()}" for member in members]
 
 
 _INPUT_ROWS, _OUTPUT_ROWS = 50, 52

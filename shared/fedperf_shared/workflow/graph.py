@@ -6,8 +6,7 @@ platform per operator. Both refuse to exist when they are not well formed.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import (
@@ -125,7 +124,7 @@ class Workflow:
                         f"operator {position} ({operator.kind.name}) reads from operator "
                         f"{parent}, which does not exist (0 to {count - 1})"
                     )
-        _require_acyclic(self.operators)
+        _require_acyclic(self)
 
     @property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -155,27 +154,6 @@ class Workflow:
         """Bytes that all sources return."""
         return sum(each.output_bytes for each in self.operators if not each.inputs)
 
-    def prefix(self, positions: Iterable[int]) -> "Workflow":
-        """These operators alone, in ascending order; what is known of sources stays.
-
-        Raises:
-            InvalidWorkflowError: an operator reads from one that is left out, or none is left.
-        """
-        order = sorted(set(positions))
-        place = {position: new for new, position in enumerate(order)}
-        operators = []
-        for position in order:
-            operator = self.operators[position]
-            missing = [parent for parent in operator.inputs if parent not in place]
-            if missing:
-                raise InvalidWorkflowError(
-                    f"operator {position} ({operator.kind.name}) reads from operator "
-                    f"{missing[0]}, which is not in the prefix"
-                )
-            inputs = tuple(place[parent] for parent in operator.inputs)
-            operators.append(replace(operator, inputs=inputs))
-        return replace(self, operators=tuple(operators))
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -199,24 +177,15 @@ class Plan:
         """Return the plan that runs every operator on `platform`."""
         return cls(workflow, (platform,) * len(workflow.operators))
 
-    def prefix(self, positions: Iterable[int]) -> "Plan":
-        """Return the prefix with each operator's platform; errors as `Workflow.prefix`."""
-        order = sorted(set(positions))
-        platforms = tuple(self.platforms[position] for position in order)
-        return Plan(self.workflow.prefix(order), platforms)
-
 
 def _require(name: str, value: float, limit: float) -> None:
     if not (math.isfinite(value) and 0 <= value <= limit):
         raise InvalidWorkflowError(f"{name} must be between 0 and {limit:g}, got {value!r}")
 
 
-def _require_acyclic(operators: Sequence[Operator]) -> None:
+def _require_acyclic(workflow: Workflow) -> None:
+    operators, children = workflow.operators, workflow.children
     unread = [len(operator.inputs) for operator in operators]
-    children: list[list[int]] = [[] for _ in operators]
-    for child, operator in enumerate(operators):
-        for parent in operator.inputs:
-            children[parent].append(child)
     ready = [position for position, missing in enumerate(unread) if missing == 0]
     ordered = 0
     while ready:

@@ -41,7 +41,11 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import TARGET_SCALE
-from fedperf_shared.model.fit import (
+from fedperf_shared.workflow.features import OPERATOR_FEATURES, Features, flatten
+from fedperf_shared.workflow.graph import Operator, Plan
+from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+from fedperf_simulations.model.feature_names import feature_names
+from fedperf_simulations.model.fit import (
     HUBER_DELTA,
     Progress,
     fit,
@@ -49,10 +53,7 @@ from fedperf_shared.model.fit import (
     huber_within,
     predict,
 )
-from fedperf_shared.model.ggfn import GGFN
-from fedperf_shared.workflow.features import OPERATOR_FEATURES, Features, feature_names, flatten
-from fedperf_shared.workflow.graph import Operator, Plan
-from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+from fedperf_simulations.model.ggfn import GGFN
 
 MOST_OPERATORS = 16
 """Operators of a padded vector; those of longer plans that come later are left out."""

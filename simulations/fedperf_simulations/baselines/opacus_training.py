@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedperf_shared.model.architecture import standardise
-from fedperf_shared.model.fit import huber_per_sample
-from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
+from fedperf_simulations.model.fit import huber_per_sample
+from fedperf_simulations.model.ggfn import GGFN, collate
 
 with warnings.catch_warnings():
     # Opacus 1.6 imports what torch 2.13 deprecates.

@@ -34,6 +34,7 @@ from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.baselines.prefixes import workflow_prefix
 
 EXHAUSTIVE_LIMIT = 4096
 """Most assignments that are all looked at."""
@@ -112,7 +113,7 @@ def published_search(
     placed: list[int] = []
 
     def scores(extended: PartialPlans) -> Floats:
-        prefix, rows = costs.workflow.prefix(placed), extended.columns[:, sorted(placed)]
+        prefix, rows = workflow_prefix(costs.workflow, placed), extended.columns[:, sorted(placed)]
         plans = (Plan(prefix, costs.assignment(columns)) for columns in rows)
         return np.array([predict_log([PlanOnCluster(plan, cluster)])[0] for plan in plans])
 

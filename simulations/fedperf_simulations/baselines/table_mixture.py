@@ -26,20 +26,22 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve
 
 from fedperf_campaigns.tables.learners import MORE_FROM, Forest, ResidualProcess
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble, cross_validate
-from fedperf_client.prediction.ensemble.learner_catalogue import LOCAL_FROM
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import (
-    ScaleAndSize,
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.ensemble import (
+    EnsembleWeights,
     closest_split,
+    cross_validate,
     grouped_split,
     holdout_splits,
 )
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import (
+    LOCAL_FROM,
     OWN_LEVEL_SD,
     REFERENCE,
     Boosting,
     Constant,
+    Fitted,
     InvalidCorrectionError,
     Learner,
     LocalProcess,
@@ -50,7 +52,6 @@ from fedperf_client.prediction.learners.base_learners import (
 from fedperf_client.prediction.learners.gaussian_process import Scaling
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS
 from fedperf_client.prediction.prediction import Floats, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
@@ -209,8 +210,8 @@ def mixed_for(
     learners: Sequence[Learner],
     *,
     seed: int = 0,
-) -> FittedEnsemble:
-    """Mix `learners` for questions of one kind.
+) -> tuple[EnsembleWeights, Fitted]:
+    """Weigh and fit `learners` for questions of one kind.
 
     Args:
         kind: of the questions, see `asks`.
@@ -226,10 +227,13 @@ def mixed_for(
     splits = holdout_splits(training.places, kind, training.samples.features)
     split = closest_split(splits, training.places, queries) or grouped_split(training.groups, seed)
     by_name = {learner.name: learner for learner in learners}
-    return FittedEnsemble.of(
-        cross_validate(training, learners, split).weights(),
-        lambda name: by_name[name].fit(training.samples, training.log_seconds),
-    )
+    weights = cross_validate(training, learners, split).weights()
+    fits = {
+        each.name: by_name[each.name].fit(training.samples, training.log_seconds)
+        for each in weights.members
+        if each.weight > 0
+    }
+    return weights, lambda queries: weights.predict(queries, fits.__getitem__)[0]
 
 
 def local_table_learners() -> tuple[Learner, ...]:

@@ -33,9 +33,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_engines.optimizer.additive_surrogate import save_surrogate
 from fedperf_engines.optimizer.surrogate_store import SHIPPED_SURROGATE, distill_surrogate
 from fedperf_shared.execution import Execution, MeasuredPlan, PlanOnCluster
-from fedperf_shared.model.checkpoint import load_checkpoint, save_model
-from fedperf_shared.model.fit import fit, predict
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.metrics import median_q_error
 from fedperf_shared.model.pretrained import (
     PRETRAINED_PATH,
@@ -59,6 +57,8 @@ from fedperf_simulations.corpus.limited_start import LIMITED_START_PATH
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import Measurements, measured_plans
 from fedperf_simulations.data.datasets import at_one_speed
+from fedperf_simulations.model.fit import fit, predict
+from fedperf_simulations.model.ggfn import GGFN, save_model
 
 EPOCHS = 40
 LIMITED_DROPOUT, LIMITED_EPOCHS = 0.1, 60

@@ -26,6 +26,7 @@ from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MIN_RUNTIME_SECONDS
 from fedperf_simulations.baselines.cost_models import TrainingPlan
+from fedperf_simulations.baselines.prefixes import plan_prefix
 from fedperf_simulations.corpus.comparisons import Case, read_cases
 from fedperf_simulations.data.datasets import (
     COMPARISONS,
@@ -68,7 +69,7 @@ def prefixes(
         steps += segment
         total += seconds
         label = math.log(max(total, MIN_RUNTIME_SECONDS))
-        yield MeasuredPlan(execution.plan.prefix(steps), execution.cluster, label)
+        yield MeasuredPlan(plan_prefix(execution.plan, steps), execution.cluster, label)
 
 
 SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)

@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.errors import InvalidInputError
+from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 

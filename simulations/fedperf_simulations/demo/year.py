@@ -20,15 +20,14 @@ import numpy as np
 import orjson
 import structlog
 
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, local_learners, public_learners
 from fedperf_client.prediction.prediction import PredictLog
-from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.memory_federation import Federation
 from fedperf_server.app.process import log_event
 from fedperf_server.controllers.drift import DetectedDrift, stored_drifts
@@ -37,9 +36,6 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import RegimeTrigger
 from fedperf_server.state.drift_regimes import DriftRegime, regimes
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.checkpoint import save_model
-from fedperf_shared.model.fit import fit, predict
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_model
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
@@ -72,7 +68,10 @@ from fedperf_simulations.federation.federated_year import (
     FederatedYear,
     FederationFixture,
     TrainingMode,
+    promoted_model,
 )
+from fedperf_simulations.model.fit import fit, predict
+from fedperf_simulations.model.ggfn import GGFN, save_model
 
 STEP, FOUND = "step", "found"
 START = "start.safetensors"
@@ -123,7 +122,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             federation = next(lived_to)
             while federation.news:
                 log_event(federation.news.pop(0))
-            model = federation.in_force()
+            model = promoted_model(federation)
             before = model if window < size.cap_window else before
             errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))
             windows.append(WindowErrors(*map(factor_of, errors)))

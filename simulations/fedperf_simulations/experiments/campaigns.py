@@ -52,8 +52,7 @@ from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
 from fedperf_campaigns.campaign.trial_runner import TICK_SECONDS, TrialRunner
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.learners import table_learners
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
@@ -194,8 +193,8 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
     log_seconds = np.log(parts.training.seconds[rows])
     training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: what is asked about was drawn like the grid.
-    mixture = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
-    return 100 * float(np.mean(np.abs(np.exp(mixture(queries)) / parts.held_out.seconds - 1)))
+    _, fitted = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
+    return 100 * float(np.mean(np.abs(np.exp(fitted(queries)) / parts.held_out.seconds - 1)))
 
 
 def stays_below(limit: float, errors: Mapping[int, float]) -> int | None:

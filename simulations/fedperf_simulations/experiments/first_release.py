@@ -39,7 +39,6 @@ from fedperf_memory.memory_federation import (
     directory_in_memory,
     memory_federation,
 )
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import noise_of
 from fedperf_server.app.composition import Task, ggfn_task
 from fedperf_server.config import ServerConfig
@@ -49,6 +48,7 @@ from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule, SizeClass, Slot, SlotKey
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 T = TypeVar("T")

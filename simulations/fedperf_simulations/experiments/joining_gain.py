@@ -36,14 +36,9 @@ import numpy as np
 from dp_accounting import DpEvent
 from numpy.typing import NDArray
 
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    joined_learners,
-    local_learners,
-    public_learners,
-)
+from fedperf_client.prediction.encoding import EncodedQueries, History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
@@ -51,15 +46,16 @@ from fedperf_client.prediction.learners.base_learners import (
     SHARED,
     Learner,
     LocalProcess,
+    joined_learners,
+    local_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries, History
 from fedperf_client.release.accountant import PrivacyBudget, calibrate, to_event
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import mape, median_q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters
@@ -96,7 +92,9 @@ from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.federation.tokio_federation import sender
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.model.ggfn import model_from_arrays, state_to_arrays
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
@@ -194,8 +192,10 @@ def judge_tables(
             _nowhere(len(own)),
             np.arange(len(own)),
         )
-        mixture = mixed_for(QueryRegime.SEEN, _nowhere(len(queries)), training, learners, seed=seed)
-        return PredictorErrors.of(mixture(rows.samples(queries, posterior)), rows.measured[queries])
+        _, fitted = mixed_for(
+            QueryRegime.SEEN, _nowhere(len(queries)), training, learners, seed=seed
+        )
+        return PredictorErrors.of(fitted(rows.samples(queries, posterior)), rows.measured[queries])
 
     def uncorrected(posterior: GaussianPosterior) -> PredictorErrors:
         return PredictorErrors.of(posterior.mean[rows.points[queries]], rows.measured[queries])

@@ -24,14 +24,13 @@ from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 from fedperf_shared.execution import Execution, PlanOnCluster
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.ggfn import collate
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.model.ggfn import collate, model_from_arrays
 
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0

@@ -48,7 +48,6 @@ import numpy as np
 
 from fedperf_client.contributions.mechanisms import NoiseSource, PointResiduals
 from fedperf_client.release import accountant
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
@@ -83,6 +82,7 @@ from fedperf_simulations.federation.point_queries import condition, marginal, st
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 if TYPE_CHECKING:

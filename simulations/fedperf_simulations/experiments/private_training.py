@@ -31,11 +31,7 @@ from fedperf_client.release.accountant import (
     replace_one_epsilon,
     to_event,
 )
-from fedperf_memory.paired import PairedComparison
 from fedperf_server.rounds.linearized_avg import STEP_CLIPS
-from fedperf_shared.model.checkpoint import load_model, save_model
-from fedperf_shared.model.fit import fit, predict
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.releases.release import LinearizedParameters
 from fedperf_shared.workflow.vocabulary import Platform
@@ -49,7 +45,10 @@ from fedperf_simulations.data.datasets import measured_files
 from fedperf_simulations.federation.linearized_training import private_steps
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.model.fit import fit, predict
+from fedperf_simulations.model.ggfn import GGFN, load_model, save_model
 
 Floats = NDArray[np.float64]
 

@@ -31,12 +31,10 @@ import numpy as np
 
 from fedperf_campaigns.tables.layout import TableLayout, distinct_rows
 from fedperf_campaigns.tables.learners import table_learners
-from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize, TrainingSet
 from fedperf_client.prediction.learners.base_learners import Learner
 from fedperf_client.prediction.prediction import Floats, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries
-from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o import (
     NODES,
@@ -49,6 +47,7 @@ from fedperf_simulations.data.c3o import (
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 10, 1
@@ -213,10 +212,10 @@ def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[
     """Return log seconds of what is asked, and the weights."""
     samples, log_seconds = median_of_repeats(task.training, task.log_seconds)
     training = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
-    mixture = mixed_for(kind, task.places(task.queries), training, learners)
-    most = sorted(mixture.weights.members, key=lambda member: -member.weight)[:SHOWN]
+    weights, fitted = mixed_for(kind, task.places(task.queries), training, learners)
+    most = sorted(weights.members, key=lambda member: -member.weight)[:SHOWN]
     mixed = ", ".join(f"{_short(each.name)} {each.weight:.2f}" for each in most if each.weight > 0)
-    return mixture(task.queries), mixed
+    return fitted(task.queries), mixed
 
 
 def _published_rule(

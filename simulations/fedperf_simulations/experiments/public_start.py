@@ -17,14 +17,12 @@ from functools import cache, partial
 import numpy as np
 
 from fedperf_campaigns.tables.learners import Forest
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution
-from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
-from fedperf_shared.model.fit import fit
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
@@ -33,6 +31,8 @@ from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workl
 from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings
+from fedperf_simulations.model.fit import fit
+from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
 
 EPOCHS, QUICK_EPOCHS = 30, 2
 QUICK_EXECUTIONS = 500

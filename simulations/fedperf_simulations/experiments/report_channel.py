@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from fedperf_memory.paired import PairedComparison
 from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.inference.cell_directions import STAGES, Stage
 from fedperf_server.inference.gaussian_process import GaussianPosterior
@@ -51,6 +50,7 @@ from fedperf_simulations.federation.latent_points import PublicBox
 from fedperf_simulations.federation.point_queries import condition
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 
 Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]

@@ -50,7 +50,6 @@ from fedperf_server.config import ServerConfig
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state import registry
 from fedperf_shared.model.architecture import weights_of
-from fedperf_shared.model.fit import predict
 from fedperf_shared.model.metrics import q_error
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import default_calendar
@@ -59,10 +58,12 @@ from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.limited_start import load_limited_start
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
+from fedperf_simulations.federation.federated_year import promoted_model
 from fedperf_simulations.federation.flower_app import EngineTraining, engine_candidates
 from fedperf_simulations.federation.linearized_training import MeasuredHistory
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Settings, Target
+from fedperf_simulations.model.fit import predict
 
 TENTH, WHOLE = 100, 1000
 SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)
@@ -266,7 +267,7 @@ def _gigabytes(directory: Path) -> float:
 def _error(federation: Federation, seed: int) -> float:
     """Return the median q-error of the version in force on held-out plans."""
     queries = _workloads(seed).queries
-    answers = np.exp(predict(federation.in_force(), [each.graph for each in queries]))
+    answers = np.exp(predict(promoted_model(federation), [each.graph for each in queries]))
     return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
 
 

@@ -43,13 +43,13 @@ from fedperf_server.state.round_calendar import candidates_after
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.model.architecture import Weights, weights_of
-from fedperf_shared.model.checkpoint import state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import decode_checkpoint
 from fedperf_shared.releases.kinds import TANGENT_UPDATE, kind_of
 from fedperf_shared.releases.linear_queries import LinearizedQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import LinearizedParameters, Schedule, Slot
 from fedperf_simulations.corpus.organizations import DriftingYear
+from fedperf_simulations.model.ggfn import GGFN, model_from_arrays, state_to_arrays
 
 UNNOTICED = 0.02
 """Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
@@ -149,7 +149,7 @@ class FederatedYear:
 
     def models(self) -> Iterator[GGFN]:
         """Yield the version in force at the end of each window."""
-        return (federation.in_force() for federation in self.lived())
+        return (promoted_model(federation) for federation in self.lived())
 
     def lived(self) -> Generator[Federation]:
         """Yield the federation at the end of each window; it is gone once the iterator is."""
@@ -219,6 +219,13 @@ class FederatedYear:
         return replace(
             slot, parameters=LinearizedParameters(noise, share * planned.nominal_workloads)
         )
+
+
+def promoted_model(federation: Federation) -> GGFN:
+    """Return the newest promoted version."""
+    with federation.database.transaction() as session:
+        checkpoint = registry.get_version(session, 0).checkpoint
+    return model_from_arrays(decode_checkpoint(checkpoint).arrays)
 
 
 def _announce(federation: Federation, at: datetime) -> None:

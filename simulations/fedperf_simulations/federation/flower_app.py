@@ -73,7 +73,6 @@ from fedperf_server.state.database import Database
 from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.model.architecture import Weights
-from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
@@ -86,6 +85,7 @@ from fedperf_simulations.federation.linearized_training import (
     MeasuredHistory,
     versions_after,
 )
+from fedperf_simulations.model.ggfn import model_from_arrays
 
 PARTITION = "partition"
 """The query that asks a node for its partition, and the record of the answer."""

@@ -32,8 +32,7 @@ from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.architecture import Weights, named_arrays, weights_of
-from fedperf_shared.model.checkpoint import decode_checkpoint, model_from_arrays, state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import decode_checkpoint
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     LinearizedParameters,
@@ -44,6 +43,7 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.corpus.organizations import MeasuredTimes
+from fedperf_simulations.model.ggfn import GGFN, model_from_arrays, state_to_arrays
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)

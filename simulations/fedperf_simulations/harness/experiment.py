@@ -17,11 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.errors import FedperfError
 from fedperf_simulations.harness import cells
 from fedperf_simulations.harness.cells import Row, Value, write_json
 from fedperf_simulations.harness.dependencies import Dependencies, sha256_of, versions
+from fedperf_simulations.harness.paired import PairedComparison
 
 __all__ = ["Row", "Value", "write_json"]
 

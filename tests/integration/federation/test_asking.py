@@ -140,16 +140,16 @@ def test_a_malicious_coordinators_question_does_not_reach_the_mechanism(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     """Directions twice as long: a workload could send a vector of norm 2."""
-    honest = codec.question_to_message
+    honest = codec.QUESTION_OR_NONE
 
     def longer(question: CellQuery | None) -> exchange_pb2.Question:
-        message = honest(question)
+        message = honest.write(question)
         message.directions[:] = [2 * each for each in message.directions]
         return message
 
     scene.ask()
     call = services.EXCHANGE["question"]  # which the server that runs has taken already
-    object.__setattr__(call, "reply", longer)
+    object.__setattr__(call, "reply", replace(honest, write=longer))
     try:
         with pytest.raises(InvalidInputError, match="a workload could send a vector of norm"):
             exchange.question(DIRECTED)

@@ -21,7 +21,7 @@ from fedperf_server.membership.authority import SIGNING, KeyRing
 from fedperf_server.state import registry, releases
 from fedperf_server.state.database import PromotionRecord, RegimeRow, RegimeTrigger, VersionStatus
 from fedperf_server.state.drift_regimes import declare
-from fedperf_shared.exchange import SyntheticRow
+from fedperf_shared.exchange import Correction, SyntheticRow
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
 from fedperf_shared.releases import basis
@@ -150,7 +150,7 @@ def test_a_report_gets_one_receipt_however_often_it_is_sent(
         read_receipt(receipt.signed, membership_with(new_private_key()))
     with scene.server.database.transaction() as session:
         (stored,) = releases.stored_reports(session, scene.table.period).values()
-    assert stored.organization_id == scene.acme.membership.organization_id
+    assert stored.organization == scene.acme.membership.organization_id.hex()
     assert stored.report.slot == FIRST
 
 
@@ -234,14 +234,7 @@ def test_a_status_tells_when_the_correction_changed_and_loads_no_model(
     assert exchange.status().correction_published is None
     at = system_clock()
     with scene.server.database.transaction() as session:
-        registry.publish_correction(
-            session,
-            basis_version=1,
-            reference_version=1,
-            mean=np.arange(3.0),
-            covariance=np.eye(3),
-            at=at,
-        )
+        registry.publish_correction(session, Correction(1, 1, np.arange(3.0), np.eye(3)), at=at)
     asked.clear()
     assert exchange.status().correction_published == from_unix_ms(to_unix_ms(at))
     assert any("FROM model_version" in statement for statement in asked)
@@ -255,14 +248,8 @@ def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient
     mean, covariance = np.arange(3.0), np.eye(3)
     row = SyntheticRow(diamond(), ClusterConfig(1, 2, 1 << 30), 0.5, Platform.DUCKDB)
     with scene.server.database.transaction() as session:
-        registry.publish_correction(
-            session,
-            basis_version=1,
-            reference_version=1,
-            mean=mean,
-            covariance=covariance,
-            at=system_clock(),
-        )
+        published = Correction(1, 1, mean, covariance)
+        registry.publish_correction(session, published, at=system_clock())
         registry.publish_synthetic_rows(session, [row], at=system_clock())
     correction = exchange.correction()
     assert correction is not None

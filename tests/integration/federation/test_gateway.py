@@ -164,7 +164,7 @@ def unsigned(payload: bytes) -> SignedRelease:
 
 
 def body_of(payload: bytes) -> bytes:
-    return encode_signed_release(payload, b"")
+    return encode_signed_release(SignedRelease(payload, b""))
 
 
 def echo(organization: Organization, train: TrainRequest) -> SignedRelease:

@@ -13,9 +13,9 @@ from fedperf_client.home.config import Home
 from fedperf_client.node.enrollment import InvalidJoinUrlError, JoinRefusedError, Membership, join
 from fedperf_client.node.exchange import ExchangeClient, ExchangeError
 from fedperf_server.app.process import system_clock
-from fedperf_server.state.database import verify_events
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.identity import fingerprint, new_private_key
+from tests.fakes.audit_log import verify_events
 from tests.integration.federation.worlds import (
     HOST,
     admit,

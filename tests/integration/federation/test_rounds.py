@@ -11,13 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from fedperf_server.state import releases, round_calendar
-from fedperf_server.state.database import ModelRound, RoundOutcome, verify_events
+from fedperf_server.state.database import ModelRound, RoundOutcome
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.wire import codec
+from tests.fakes.audit_log import verify_events
 from tests.fakes.rounds import newest_version, sum_of_weights
 from tests.integration.federation.worlds import (
     SHAPES,

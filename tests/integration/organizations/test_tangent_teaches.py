@@ -13,7 +13,6 @@ from fedperf_memory.seeded_noise import SeededNoise
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.rounds.open_round import AcceptedUpdate
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import (
     LinearizedParameters,
@@ -32,6 +31,7 @@ from fedperf_simulations.corpus.organizations import (
 )
 from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.model.ggfn import model_from_arrays
 
 ROUNDS = 3
 PARAMETERS = LinearizedParameters(noise_multiplier=10.0, nominal_workloads=2000.0)

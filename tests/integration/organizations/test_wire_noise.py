@@ -31,10 +31,11 @@ from fedperf_server.app.composition import store_first_version
 from fedperf_server.app.process import run, serving
 from fedperf_server.config import ServerConfig
 from fedperf_server.controllers.reports import design_queries
+from fedperf_server.inference.corrections import QueryResponse, ReceivedReport
 from fedperf_server.rounds.open_round import AcceptedUpdate, RoundRules, RoundStrategy
 from fedperf_server.state.database import Database
 from fedperf_server.state.registry import GgfnFormat
-from fedperf_server.state.releases import StoredReport, stored_reports
+from fedperf_server.state.releases import stored_reports
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.model import pretrained
 from fedperf_shared.model.architecture import Weights
@@ -44,6 +45,7 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import (
     DirectedReport,
     LinearizedParameters,
+    Parameters,
     ReleaseKind,
     Schedule,
     SignedRelease,
@@ -135,9 +137,12 @@ def test_answers_about_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: P
     assert_noise_of_the_declared_scale(answers)
 
 
-def assert_noise_of_the_declared_scale(found: Sequence[StoredReport]) -> None:
+def assert_noise_of_the_declared_scale(found: Sequence[ReceivedReport | QueryResponse]) -> None:
     values = np.concatenate(
-        [normalized(each.report.values, each.report.grid_exponent, each.slot) for each in found]
+        [
+            normalized(each.report.values, each.report.grid_exponent, each.parameters)
+            for each in found
+        ]
     )
     assert is_standard_normal(values)
     assert not any(is_standard_normal(values * factor) for factor in WRONG)
@@ -146,7 +151,7 @@ def assert_noise_of_the_declared_scale(found: Sequence[StoredReport]) -> None:
 
 def received_reports(
     directory: Path, schedule_of: Callable[[Schedule], Schedule]
-) -> list[StoredReport]:
+) -> list[ReceivedReport | QueryResponse]:
     """40 slots of one window, opened long ago, from an organization without executions.
 
     Args:
@@ -198,11 +203,10 @@ def received(database: Database, table: ReleaseCalendar) -> int:
 
 
 def normalized(
-    values: NDArray[np.int64], grid_exponent: int, slot: Slot | None
+    values: NDArray[np.int64], grid_exponent: int, parameters: Parameters
 ) -> NDArray[np.float64]:
     """What arrived, in units of the noise that the organization declared to the coordinator."""
-    assert slot is not None
-    return values.astype(np.float64) * (2.0**grid_exponent / slot.parameters.noise_multiplier)
+    return values.astype(np.float64) * (2.0**grid_exponent / parameters.noise_multiplier)
 
 
 @pytest.mark.usefixtures("public")
@@ -223,7 +227,10 @@ def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
     parameters = LinearizedParameters(20.0, 2000.0)
     answers = received_answers(config, home, parameters, tangent_avg(), count=STEPS)
     values = np.concatenate(
-        [normalized(each.update.values, each.update.grid_exponent, each.slot) for each in answers]
+        [
+            normalized(each.update.values, each.update.grid_exponent, each.slot.parameters)
+            for each in answers
+        ]
     )
     assert len(values) == STEPS * DIRECTIONS
     assert is_standard_normal(values)

@@ -23,10 +23,9 @@ from fedperf_server.membership.authority import KeyRing
 from fedperf_server.membership.enrollment import Enrollment
 from fedperf_server.state.database import Database
 from fedperf_shared.execution import Execution, ExecutionStatus, MeasuredPlan, Measurement
-from fedperf_shared.model.checkpoint import save_model
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import save_public_plans
 from fedperf_shared.releases.period import ReleaseCalendar
+from fedperf_simulations.model.ggfn import GGFN, save_model
 from tests.integration.federation.worlds import HOST, free_ports
 from tests.integration.organizations.programs import PLANS, PUBLIC, RECORD, START
 from tests.unit.client.prediction.synthetic import draw_questions, true_log_seconds

@@ -7,7 +7,7 @@ import pytest
 from fedperf_client import cli
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.execution_table import home_encoder
+from fedperf_client.prediction.encoding import home_encoder
 from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
 from tests.unit.client.prediction.worlds import executions_of_world

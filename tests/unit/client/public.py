@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedperf_shared.model import pretrained
-from fedperf_shared.model.checkpoint import Checkpoint, encode_checkpoint, state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import Checkpoint, encode_checkpoint
+from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
 
 
 @cache

@@ -9,7 +9,7 @@ from flwr.app.message import make_message
 
 from fedperf_server.endpoints.flower_strategy import FlowerStrategy
 from fedperf_server.endpoints.gateway import body_content, body_in
-from fedperf_shared.releases.release import LinearizedParameters
+from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
 from fedperf_shared.wire import codec
 from tests.fakes.rounds import SumsOfWeights, mean_of, sum_of_weights
 
@@ -45,7 +45,7 @@ class Nodes:
         request = codec.decode_train_request(body_in(message.content))
         arrays = [np.full(each, node, np.float32) for each in SHAPES]
         payload = codec.encode_release(sum_of_weights(request.slot, request.base_version, arrays))
-        body = codec.encode_signed_release(payload, b"")
+        body = codec.encode_signed_release(SignedRelease(payload, b""))
         return make_message(metadata=about, content=body_content(body))
 
 

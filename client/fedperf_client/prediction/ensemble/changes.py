@@ -42,16 +42,16 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
-from fedperf_client.prediction.execution_table import (
+from fedperf_client.prediction.encoding import (
     ExecutionTable,
     Ints,
     Mask,
     load_encoded_executions,
+    numbered,
     numbered_together,
 )
+from fedperf_client.prediction.ensemble.repeats import CLOCK_SD, Repeats, VariancePosterior
 from fedperf_client.prediction.prediction import Floats, StudentT
-from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS, cell_of
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
@@ -350,12 +350,6 @@ class DriftObservations:
     inputs: Floats
     finished_at: Sequence[datetime]
 
-    def __post_init__(self) -> None:
-        count = len(self.finished_at)
-        lengths = {len(each) for each in (self.cells, self.jobs, self.residuals, self.inputs)}
-        if lengths != {count}:
-            raise InvalidInputError(f"{count} executions have columns of {sorted(lengths)} rows")
-
     @classmethod
     def of(cls, table: ExecutionTable) -> Self:
         """Return the observations of a table, with residuals of the public pretrained model."""
@@ -367,7 +361,7 @@ class DriftObservations:
         ]
         return cls(
             table.cell,
-            table.workload_index(),
+            numbered(table.workload),
             table.log_seconds - table.start,
             np.column_stack(inputs),
             table.timestamps(),
@@ -676,7 +670,7 @@ def workload_changes(
     """
     today, changes = log_seconds.copy(), dict[int, WorkloadChange]()
     is_adjusted = np.zeros(len(today), np.bool_)
-    workload = table.workload_index()
+    workload = numbered(table.workload)
     newest = np.zeros(workload.max(initial=-1) + 1, np.int64)
     newest[workload] = table.source  # the last one of each stays
     upgraded = (table.source == newest[workload]).astype(np.int64)

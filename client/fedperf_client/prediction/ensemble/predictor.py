@@ -27,49 +27,58 @@ and the folds for repeats split no workload.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import (
+    EncodedQueries,
+    ExecutionTable,
+    History,
+    Identity,
+    Ints,
+    encode,
+    engine_bit,
+    identify,
+    numbered,
+)
 from fedperf_client.prediction.ensemble.ensemble import (
+    LEVEL_STEP,
     CrossValidationErrors,
-    EnsembleMember,
     EnsembleWeights,
-    FittedEnsemble,
+    HoldoutSplit,
     OnProgress,
     Reliability,
+    SplitKey,
+    closest_split,
     cross_validate,
     error_correlation,
+    grouped_split,
+    holdout_splits,
+    largest_gap,
+    query_regimes,
 )
-from fedperf_client.prediction.ensemble.learner_catalogue import (
+from fedperf_client.prediction.ensemble.repeats import ResourceChange
+from fedperf_client.prediction.ensemble.training_data import (
+    MOST_OF_GROUP,
+    SUPPORT_MARGIN,
+    LocalSummary,
+    ScaleAndSize,
+    TrainingData,
+    TrainingSet,
+)
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    Fitted,
+    Learner,
     NoLearnerError,
     is_usable,
     local_share,
 )
-from fedperf_client.prediction.ensemble.repeats import ResourceChange
-from fedperf_client.prediction.ensemble.training_data import (
-    SUPPORT_MARGIN,
-    LocalSummary,
-    TrainingData,
-    TrainingSet,
-    TrainingSupport,
-)
-from fedperf_client.prediction.ensemble.weighting import (
-    LEVEL_STEP,
-    HoldoutSplit,
-    Ints,
-    ScaleAndSize,
-    SplitKey,
-    closest_split,
-    grouped_split,
-    holdout_splits,
-    query_regimes,
-)
-from fedperf_client.prediction.execution_table import ExecutionTable, numbered
-from fedperf_client.prediction.learners.base_learners import PUBLIC, Fitted, Learner
 from fedperf_client.prediction.prediction import (
     WIDENING,
     Distribution,
@@ -81,15 +90,8 @@ from fedperf_client.prediction.prediction import (
     QueryRegime,
     StudentT,
     narrowest,
+    shares_of,
     widest,
-)
-from fedperf_client.prediction.query_encoding import (
-    EncodedQueries,
-    History,
-    Identity,
-    encode,
-    engine_bits,
-    identify,
 )
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.pretrained import (
@@ -134,11 +136,12 @@ class LearnerPool:
     Attributes:
         training: executions that are learnt from.
         summary: of all local executions.
-        learners: those whose pretrained model is available, in order of precedence.
+        learners: in order of precedence; none predicts without its pretrained model.
         starts: the pretrained models that they need, by name.
         seed: of folds that hold out workloads.
         on_progress: called while folds are computed.
         fits: learners fitted so far on all training executions, by name.
+        errors: of every learner in folds so far.
     """
 
     training: TrainingSet
@@ -148,13 +151,15 @@ class LearnerPool:
     seed: int = 0
     on_progress: OnProgress | None = None
     fits: dict[str, Fitted] = field(default_factory=dict)
+    errors: dict[SplitKey, CrossValidationErrors] = field(default_factory=dict)
     _splits: dict[QueryRegime, list[HoldoutSplit]] = field(default_factory=dict)
-    _errors: dict[SplitKey, CrossValidationErrors] = field(default_factory=dict)
     _gaps: dict[tuple[QueryRegime, SplitKey], float] = field(default_factory=dict)
     _parts: dict[int, "LearnerPool"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "training", self.training.weighted_by_workload())
+        shares = shares_of(self.training.groups, MOST_OF_GROUP)
+        samples = replace(self.training.samples, shares=shares)
+        object.__setattr__(self, "training", replace(self.training, samples=samples))
 
     @classmethod
     def from_history(
@@ -171,27 +176,23 @@ class LearnerPool:
         Args:
             history: local executions, any number.
             starts: pretrained models, by name.
-            learners: in order of precedence, each name once. Those without their pretrained model
-                are left out.
+            learners: in order of precedence, each name once. None predicts without its pretrained
+                model.
             seed: of folds that hold out workloads.
             on_progress: called while folds are computed.
 
         Raises:
             PredictorFailedError: A pretrained model returned values that cannot be used.
         """
-        used = tuple(each for each in learners if each.start is None or each.start in starts)
-        needed = {each.start: starts[each.start] for each in used if each.start is not None}
+        used = tuple(learners)
+        names = (each.start for each in used if each.start is not None)
+        needed = {name: starts[name] for name in names if name in starts}
         samples = encode(history.queries, needed)
         table = ExecutionTable.from_history(history, samples, samples.starts.get(PUBLIC))
         is_timed = history.finished_at is not None and PUBLIC in needed
         data = TrainingData.from_history(table, is_timed=is_timed)
         training = data.with_features(samples.features, samples.starts)
         return cls(training, data.summary, used, needed, seed, on_progress)
-
-    @property
-    def support(self) -> TrainingSupport:
-        """The support by all local executions."""
-        return self.summary.support
 
     @cached_property
     def workload_split(self) -> HoldoutSplit:
@@ -218,7 +219,7 @@ class LearnerPool:
         if engines not in self._parts:
             self._parts[engines] = LearnerPool(
                 self.training.take(rows),
-                replace(self.summary, support=self.support.on_engines(engines)),
+                replace(self.summary, support=self.summary.support.on_engines(engines)),
                 self.learners,
                 self.starts,
                 self.seed,
@@ -244,18 +245,18 @@ class LearnerPool:
 
     def is_inside(self, query: PlanOnCluster, regime: QueryRegime, split: HoldoutSplit) -> bool:
         """Return whether a query is supported, and no farther away than queries of the folds."""
-        if regime.is_beyond or not self.support.contains(query):
+        if regime.is_beyond or not self.summary.support.contains(query):
             return False
         if regime is QueryRegime.SEEN:
             return True
         places, key = self.training.places, (regime, split.key)
         if key not in self._gaps:
             gaps = (
-                places.take(fold.training).largest_gap(places.take(fold.held_out), regime)
+                largest_gap(places.take(fold.training), places.take(fold.held_out), regime)
                 for fold in split.folds
             )
             self._gaps[key] = max(gaps, default=0.0)
-        gap = places.largest_gap(ScaleAndSize.from_queries([query]), regime)
+        gap = largest_gap(places, ScaleAndSize.from_queries([query]), regime)
         return gap <= self._gaps[key] + LEVEL_STEP
 
     def change_from_runs(
@@ -277,14 +278,6 @@ class LearnerPool:
         [configuration] = nearest.configurations().tolist()
         longer = predicted - float(nearest.starts[start][0])
         return ResourceChange(configuration, longer, float(apart.min()))
-
-    def cross_validate(self, split: HoldoutSplit) -> CrossValidationErrors:
-        """Return the errors of every learner in these folds; cached."""
-        if split.key not in self._errors:
-            self._errors[split.key] = cross_validate(
-                self.training, self.learners, split, on_progress=self.on_progress
-            )
-        return self._errors[split.key]
 
     def fit(self, name: str) -> Fitted:
         """Return the learner of that name, fitted on all training executions; cached."""
@@ -338,6 +331,8 @@ class PersonalizedEnsemble:
         pool: training executions and learners.
         learners: those that may be members.
         confidence_level: of the intervals.
+        requested: learners that the predictors of parts may have.
+        pretrained: the first learner that needs a pretrained model but no local executions.
         weights_by_split: ensemble weights for each split so far.
         parts: predictors on the executions of some engines, see `part`.
     """
@@ -345,9 +340,10 @@ class PersonalizedEnsemble:
     pool: LearnerPool
     learners: tuple[Learner, ...]
     confidence_level: float
+    requested: tuple[Learner, ...]
+    pretrained: Learner | None
     weights_by_split: dict[SplitKey, EnsembleWeights] = field(default_factory=dict)
     parts: dict[int, "PersonalizedEnsemble"] = field(default_factory=dict)
-    _requested: tuple[Learner, ...] = ()
     _predictions: dict[tuple[PlanOnCluster, ...], list[Prediction]] = field(default_factory=dict)
     _reliabilities: dict[tuple[SplitKey, bytes], Reliability] = field(default_factory=dict)
     _pretrained_fits: dict[bytes, Fitted] = field(default_factory=dict)
@@ -368,24 +364,19 @@ class PersonalizedEnsemble:
         usable = tuple(each for each in pool.learners if each.name in names)
         if not usable:
             raise NoLearnerError(len(pool.training))
-        return cls(pool, usable, confidence_level, _requested=requested)
-
-    @property
-    def members(self) -> tuple[EnsembleMember, ...]:
-        """The members for queries like the training executions."""
-        return self.weights_for().members
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Weight of each of these members by name."""
-        return self.weights_for().by_name
+        able = (each for each in usable if each.start is not None and each.fewest == 0)
+        return cls(pool, usable, confidence_level, requested, next(able, None))
 
     def weights_for(self, split: HoldoutSplit | None = None) -> EnsembleWeights:
         """Return the ensemble weights by these folds; by default they hold out workloads."""
         split = split or self.pool.workload_split
         if split.key not in self.weights_by_split:
-            errors = self.pool.cross_validate(split)
-            self.weights_by_split[split.key] = errors.weights(self.learners)
+            pool = self.pool
+            if split.key not in pool.errors:
+                pool.errors[split.key] = cross_validate(
+                    pool.training, pool.learners, split, on_progress=pool.on_progress
+                )
+            self.weights_by_split[split.key] = pool.errors[split.key].weights(self.learners)
         return self.weights_by_split[split.key]
 
     def part(self, engines: int) -> "PersonalizedEnsemble":
@@ -393,13 +384,11 @@ class PersonalizedEnsemble:
         pool = self.pool.part(engines)
         if pool is self.pool:
             return self
-        return _cached(
-            self.parts,
-            engines,
-            lambda: PersonalizedEnsemble.of(
-                pool, self._requested, confidence_level=self.confidence_level
-            ),
-        )
+        if engines not in self.parts:
+            self.parts[engines] = PersonalizedEnsemble.of(
+                pool, self.requested, confidence_level=self.confidence_level
+            )
+        return self.parts[engines]
 
     def by_engines(self) -> dict[int, "PersonalizedEnsemble"]:
         """Return the predictor of each set of engines that ran together, by their bits."""
@@ -419,7 +408,10 @@ class PersonalizedEnsemble:
         """Return the predictions, in the order of the queries."""
         if len(queries) > HELD_TOGETHER:
             return self._predict(queries)
-        return [*_cached(self._predictions, tuple(queries), lambda: self._predict(queries))]
+        key = tuple(queries)
+        if key not in self._predictions:
+            _keep(self._predictions, key, self._predict(queries))
+        return [*self._predictions[key]]
 
     def predict_across_platforms(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
         """Return predictions to compare platforms by.
@@ -427,7 +419,7 @@ class PersonalizedEnsemble:
         They are extrapolations for platforms that only ran much smaller jobs, see
         `TrainingSupport.platforms_exceeded`.
         """
-        exceeded = self.pool.support.platforms_exceeded
+        exceeded = self.pool.summary.support.platforms_exceeded
         return [
             prediction.as_extrapolation() if exceeded(query.plan) else prediction
             for query, prediction in zip(queries, self.predict(queries), strict=True)
@@ -436,8 +428,9 @@ class PersonalizedEnsemble:
     def _predict(self, queries: Sequence[PlanOnCluster]) -> list[Prediction]:
         rows, predictions = defaultdict[int, list[int]](list), dict[int, Prediction]()
         for row, query in enumerate(queries):
-            engines = self.pool.training.connected_engines(engine_bits(query.plan))
-            rows[engines].append(row)
+            kinds = (each.kind for each in query.plan.workflow.operators)
+            bits = map(engine_bit, zip(kinds, query.plan.platforms, strict=True))
+            rows[self.pool.training.connected_engines(reduce(or_, bits))].append(row)
         for engines, of_part in rows.items():
             predicted = self.part(engines)._predict_part([queries[row] for row in of_part])
             predictions.update(zip(of_part, predicted, strict=True))
@@ -450,22 +443,16 @@ class PersonalizedEnsemble:
         contexts = []
         for row, (query, regime) in enumerate(zip(queries, regimes, strict=True)):
             split = self.pool.split_for(regime, places.take(slice(row, row + 1)))
-            similar = training.similar_to(query).tobytes()
-            contexts.append(_Context(query, regime, split, similar, self._support(query)))
+            similar, support = training.similar_to(query).tobytes(), 1.0
+            if self.pretrained is not None and len(training) > 0:  # else there is no alternative
+                of_runs, is_many = self.pool.summary.support, len(training) >= PAIRS_FROM
+                support = of_runs.fraction(query) if is_many else of_runs.fraction_apart(query.plan)
+            contexts.append(_Context(query, regime, split, similar, support))
             rows[split.key].append(row)
         for of_split in rows.values():
             blended = self._blend([contexts[row] for row in of_split])
             blends.update(zip(of_split, blended, strict=True))
         return [self._predict_one(each, blends[row]) for row, each in enumerate(contexts)]
-
-    def _support(self, query: PlanOnCluster) -> float:
-        """Return the share of operators that local executions know; 1 without any alternative."""
-        executions = len(self.pool.training)
-        if self._pretrained is None or executions == 0:
-            return 1.0
-        if executions >= PAIRS_FROM:
-            return self.pool.support.fraction(query)
-        return self.pool.support.fraction_apart(query.plan)
 
     def _predict_one(self, context: _Context, blend: _Blend) -> Prediction:
         query, job = context.query, context.query.job
@@ -526,7 +513,7 @@ class PersonalizedEnsemble:
         if blend.variance > 0:
             disagreement = StudentT(math.sqrt(blend.variance), errors.student.degrees)
             distribution = widest((distribution, disagreement), level)
-        if self._pretrained is not None:
+        if self.pretrained is not None:
             published = self._error_distribution(context, 0.0, 1.0)
             distribution = narrowest((distribution, published), level)
         other_engine = other_engine_half_width(query) / distribution.half_width(level)
@@ -562,13 +549,13 @@ class PersonalizedEnsemble:
     def _blend(self, contexts: Sequence[_Context]) -> list[_Blend]:
         """Combine the ensemble of one split with the pretrained model, [contexts]."""
         weights_of = self.weights_for(contexts[0].split)
-        ensemble = FittedEnsemble.of(weights_of, self.pool.fit)
-        queries, start = [each.query for each in contexts], self._pretrained
-        names = {name for name, weight in weights_of.by_name.items() if weight > 0}
+        queries, start = [each.query for each in contexts], self.pretrained
+        names = {each.name for each in weights_of.members if each.weight > 0}
         if start is not None:
             names.add(start.name)
-        encoded = self._encode(queries, names)
-        logs, variances = ensemble.predict_with_variance(encoded)
+        needed = {each.start for each in self.learners if each.name in names}
+        encoded = encode(queries, {k: v for k, v in self.pool.starts.items() if k in needed})
+        logs, variances = weights_of.predict(encoded, self.pool.fit)
         reliabilities = [self._reliability(each.similar, each.split) for each in contexts]
         trusted = zip(reliabilities, contexts, strict=True)
         weights = np.array([each.weight_at(context.support) for each, context in trusted])
@@ -599,48 +586,36 @@ class PersonalizedEnsemble:
         numbers = (each.tolist() for each in (logs, variances, weights))
         return [*map(_Blend, identify(queries, encoded), *numbers, changes)]
 
-    def _encode(self, queries: Sequence[PlanOnCluster], names: Iterable[str]) -> EncodedQueries:
-        """Encode queries with the pretrained models that learners of these names need."""
-        needed = {each.start for each in self.learners if each.name in names}
-        return encode(queries, {k: each for k, each in self.pool.starts.items() if k in needed})
-
-    @property
-    def _pretrained(self) -> Learner | None:
-        """The first learner that needs a pretrained model but no local executions."""
-        able = (each for each in self.learners if each.start is not None and each.fewest == 0)
-        return next(able, None)
-
     def _zero_shot_errors(self, start: Learner) -> Floats:
         """Return the log errors of the pretrained model, uncorrected, on local executions."""
-        training, nothing = self.pool.training, np.zeros(0, np.int64)
-
-        def errors() -> Floats:
+        if start.name not in self._pretrained_errors:
+            training, nothing = self.pool.training, np.zeros(0, np.int64)
             fitted = start.fit(training.samples.take(nothing), training.log_seconds[nothing])
-            return training.log_seconds - fitted(training.samples)
-
-        return _cached(self._pretrained_errors, start.name, errors)
+            self._pretrained_errors[start.name] = training.log_seconds - fitted(training.samples)
+        return self._pretrained_errors[start.name]
 
     def _fit_on_similar(self, start: Learner, query: PlanOnCluster) -> Fitted:
         """Return the pretrained model, its level corrected on the executions similar to a query."""
         training = self.pool.training
         similar = training.similar_to(query, sources=True)
-
-        def fit() -> Fitted:
+        key = similar.tobytes()
+        if key not in self._pretrained_fits:
             rows, samples = np.flatnonzero(similar), training.samples
             no_features = np.zeros((len(training), 0))  # none is read, and many are slow to copy
             level = EncodedQueries(no_features, samples.cells, samples.starts, samples.shares)
-            return start.fit(level.take(rows), training.log_seconds[rows])
-
-        return _cached(self._pretrained_fits, similar.tobytes(), fit)
+            fitted = start.fit(level.take(rows), training.log_seconds[rows])
+            _keep(self._pretrained_fits, key, fitted)
+        return self._pretrained_fits[key]
 
     def _reliability(self, similar: bytes, split: HoldoutSplit) -> Reliability:
         """Return the reliability on similar executions, given as the bytes of a mask."""
-        return _cached(
-            self._reliabilities, (split.key, similar), lambda: self._weigh_on(similar, split)
-        )
+        key = (split.key, similar)
+        if key not in self._reliabilities:
+            _keep(self._reliabilities, key, self._weigh_on(similar, split))
+        return self._reliabilities[key]
 
     def _weigh_on(self, similar: bytes, split: HoldoutSplit) -> Reliability:
-        weights, start = self.weights_for(split), self._pretrained
+        weights, start = self.weights_for(split), self.pretrained
         is_similar = np.frombuffer(similar, np.bool_)
         if start is None or is_similar.all() or len(self.pool.training) < PAIRS_FROM:
             return Reliability.of_ensemble(weights.errors, weights.groups)
@@ -657,14 +632,11 @@ class PersonalizedEnsemble:
         """Return the evidence of an ensemble of that weight beside the pretrained model."""
         weights, shares = self.weights_for(split), {e.name: local_share(e) for e in self.learners}
         local = weight * sum(shares[each.name] * each.weight for each in weights.members)
-        correlation = _cached(
-            self._error_correlations,
-            split.key,
-            lambda: error_correlation(
+        if split.key not in self._error_correlations:
+            self._error_correlations[split.key] = error_correlation(
                 weights.errors, weights.groups, self.pool.configurations[weights.rows]
-            ),
-        )
-        start = self._pretrained
+            )
+        start = self.pretrained
         if local >= MOSTLY:
             source = EvidenceSource.OWN_JOBS
         elif local > 1 - MOSTLY:
@@ -673,7 +645,7 @@ class PersonalizedEnsemble:
             source = EvidenceSource.START
         else:
             source = EvidenceSource.SHARED
-        return Evidence(source, error_correlation=correlation)
+        return Evidence(source, error_correlation=self._error_correlations[split.key])
 
 
 def fit_personalized_ensemble(
@@ -692,12 +664,8 @@ def fit_personalized_ensemble(
     return PersonalizedEnsemble.of(pool, pool.learners, confidence_level=confidence_level)
 
 
-def _cached(cache: dict[_Key, _Value], key: _Key, compute: Callable[[], _Value]) -> _Value:
-    """Return the cached value, computed if needed; the oldest entry beyond a limit is dropped."""
-    if key not in cache:
-        value = compute()
-        cache[key] = value
-        if len(cache) > MOST_HELD:
-            del cache[next(iter(cache))]
-        return value
-    return cache[key]
+def _keep(cache: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Put a value into a cache; the oldest entry beyond a limit is dropped."""
+    cache[key] = value
+    if len(cache) > MOST_HELD:
+        del cache[next(iter(cache))]

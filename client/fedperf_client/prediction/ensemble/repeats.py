@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri
 
-from fedperf_client.prediction.execution_table import Ints
+from fedperf_client.prediction.encoding import Identity, Ints
 from fedperf_client.prediction.prediction import (
     CLAIMED_LEVEL,
     USUAL_HALF_WIDTH,
@@ -42,7 +42,6 @@ from fedperf_client.prediction.prediction import (
     Prediction,
     StudentT,
 )
-from fedperf_client.prediction.query_encoding import Identity
 
 CLOCK_SD = 0.005
 """Repeats that agree better do so by chance, or by the resolution of a clock; log seconds."""
@@ -236,9 +235,6 @@ class IsolatedRuns:
     log_cores: Floats
     is_ok: NDArray[np.bool_]
     log_seconds: Floats
-
-    def __len__(self) -> int:
-        return len(self.job)
 
     def predict(self, identity: Identity, log_cores: float, *, tasks: int = 0) -> Prediction | None:
         """Predict from runs of the job; None if none of its workload ended well.

@@ -1,6 +1,13 @@
 """The training data of an organization: what learners are fitted on, and where it supports queries.
 
-All executions count, and a sample of them (`execution_table.training_sample`) is learnt from.
+All executions count, and a sample of at most `MOST_LEARNT` is learnt from, so a prediction costs
+the same however many there are. Fixed rules choose it (`training_sample`). It holds a few of the
+newest executions of as many workloads as possible, in an order that is independent of run times. It
+holds some executions of every cell of the basis, so that rare work is represented, and those at the
+ends of scales and sizes. Runs of exactly the job of a query are looked up among all executions. The
+sample is chosen again when a tenth more executions arrived, or a drift was detected. Only the
+executions that finished before then decide, so the same query gets the same prediction.
+
 `TrainingData` is the sample, with run times adjusted to the level of today, beside a `LocalSummary`
 of all executions. With features it becomes the `TrainingSet` that learners are fitted on.
 
@@ -12,14 +19,24 @@ that are evidence for a query.
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import (
+    UNNAMED,
+    EncodedQueries,
+    ExecutionTable,
+    Ints,
+    Mask,
+    engine_bit,
+    numbered,
+)
 from fedperf_client.prediction.ensemble.changes import (
     DriftObservations,
     Stream,
@@ -31,20 +48,20 @@ from fedperf_client.prediction.ensemble.changes import (
     workload_changes,
 )
 from fedperf_client.prediction.ensemble.repeats import IsolatedRuns, Repeats
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.execution_table import (
-    ExecutionTable,
-    Ints,
-    Mask,
-    training_limit,
-    training_sample,
-    unpack_pairs,
-)
-from fedperf_client.prediction.prediction import Floats, shares_of
-from fedperf_client.prediction.query_encoding import UNNAMED, EncodedQueries, engine_bit
+from fedperf_client.prediction.prediction import Floats, QueryRegime
+from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
+
+MOST_LEARNT = 3_000
+"""Executions in the training sample."""
+
+STEP = 1.1
+TOGETHER = 3
+"""Newest executions of a workload that are taken before those of another workload."""
+
+LEAST_OF_CELL = 20
 
 SUPPORT_MARGIN = math.log(2.0)
 """Sizes up to twice the largest, or down to half of the smallest, count as inside."""
@@ -173,10 +190,10 @@ class TrainingSupport:
         coverage = [operator.kind in kinds and where in platforms for operator, where in operators]
         return sum(coverage) / len(coverage)
 
-    def most_rows(self, platform: Platform) -> float:
-        """Return the most source rows of an execution on a platform; 0 without any."""
-        most = (high[ROWS] for (_, where), (_, high) in self.ranges.items() if where is platform)
-        return max(map(math.expm1, most), default=0.0)
+    def most(self, platform: Platform, at: int) -> float:
+        """Return the most source rows (`ROWS`) or cores (`CORES`) on a platform; 0 without any."""
+        most = (high[at] for (_, where), (_, high) in self.ranges.items() if where is platform)
+        return max(map(math.expm1 if at == ROWS else math.exp, most), default=0.0)
 
     def platforms_exceeded(self, plan: Plan) -> tuple[Platform, ...]:
         """Return the platforms of a plan that ran, but only much smaller jobs.
@@ -186,7 +203,42 @@ class TrainingSupport:
         """
         ran = self.platforms.intersection(plan.platforms, NAMED_PLATFORMS)
         rows = plan.workflow.source_rows
-        return tuple(each for each in sorted(ran) if rows > TIMES * self.most_rows(each))
+        return tuple(each for each in sorted(ran) if rows > TIMES * self.most(each, ROWS))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScaleAndSize:
+    """The scales and input sizes of executions or queries.
+
+    Attributes:
+        scale: log machines or cores, float64 [rows].
+        size: log of the input size, float64 [rows].
+    """
+
+    scale: Floats
+    size: Floats
+
+    def __post_init__(self) -> None:
+        if self.scale.ndim != 1 or self.scale.shape != self.size.shape:
+            shapes = f"{self.scale.shape} and {self.size.shape}"
+            raise InvalidInputError(f"scales and sizes must be vectors of one length, got {shapes}")
+        if not (np.isfinite(self.scale).all() and np.isfinite(self.size).all()):
+            raise InvalidInputError("scales and sizes must be finite")
+
+    @classmethod
+    def from_queries(cls, queries: Sequence[PlanOnCluster]) -> Self:
+        """Return cores over all nodes and rows of all sources."""
+        cores = np.array([each.cluster.cores for each in queries], np.float64)
+        rows = np.array([each.plan.workflow.source_rows for each in queries], np.float64)
+        return cls(np.log(cores), np.log1p(rows))
+
+    def take(self, rows: Ints | slice) -> "ScaleAndSize":
+        """Return these rows."""
+        return ScaleAndSize(self.scale[rows], self.size[rows])
+
+    def along(self, regime: QueryRegime) -> Floats:
+        """Return the coordinate in which queries of a regime differ from the training runs."""
+        return self.scale if regime.is_of_scales else self.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,16 +271,11 @@ class TrainingSet:
         groups = _groups(self.groups[rows], samples.configurations())
         return TrainingSet(samples, self.log_seconds[rows], self.places.take(rows), groups)
 
-    def weighted_by_workload(self) -> "TrainingSet":
-        """Return the set with weights so that no workload exceeds `MOST_OF_GROUP` executions."""
-        shares = shares_of(self.groups, MOST_OF_GROUP)
-        return replace(self, samples=replace(self.samples, shares=shares))
-
     @cached_property
     def _pairs(self) -> Mask:
         """Which kinds run on which named platforms, [pairs, executions]."""
-        pairs = self.samples.operator_pairs()
-        return np.ascontiguousarray(pairs.reshape(len(self), math.prod(pairs.shape[1:])).T)
+        pairs = len(OperatorKind) * len(NAMED_PLATFORMS)
+        return np.ascontiguousarray(self.samples.features[:, :pairs].T > 0)
 
     @cached_property
     def engines(self) -> Ints:
@@ -338,22 +385,23 @@ class TrainingData:
         log_seconds = table.log_seconds.copy()
         log_seconds[table.is_ok & table.teaches] = today
         log_seconds[table.is_ok & ~table.teaches] = others_today
-        isolated = table.job != 0
         # Runs since a change tell how long a job takes; older ones only how much repeats differ.
         has_newer = np.isin(ended.configuration, ended.configuration[~is_moved])
         configurations = np.where(
             is_moved & has_newer, ended.configuration ^ _BEFORE, ended.configuration
         )
-        summary = LocalSummary(
-            TrainingSupport(operators.ranges),
-            _repeats(ended, configurations, operators.engines, today),
-            _clusters(ended, operators.platforms),
-            _drifts(streams),
-            _censored(examples),
-            _isolated_runs(table.take(isolated), log_seconds[isolated]),
-            (*changes, *others_changes),
+        summary = _summarize(
+            examples,
+            configurations,
+            today,
+            streams,
+            operators,
+            clusters=_clusters(ended, operators.platforms),
+            isolated=_isolated_runs(table, log_seconds),
+            changes=(*changes, *others_changes),
         )
-        return cls._of(ended.take(sample), learnt[sample], summary)
+        rows = ended.take(sample)
+        return cls(rows, learnt[sample], _groups(rows.workload, rows.configuration), summary)
 
     @classmethod
     def from_history(cls, table: ExecutionTable, *, is_timed: bool) -> "TrainingData":
@@ -368,23 +416,17 @@ class TrainingData:
         ended = table.take(table.is_ok)
         streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
         today = adjust_for_drift(ended.log_seconds, streams)
-        operators = _OperatorPairs.of(ended)
-        summary = LocalSummary(
-            TrainingSupport(operators.ranges),
-            _repeats(ended, ended.configuration, operators.engines, today),
-            {},
-            _drifts(streams),
-            _censored(table),
-            _isolated_runs(ended.take(np.zeros(0, np.int64)), np.zeros(0)),
-            (),
+        summary = _summarize(
+            table,
+            ended.configuration,
+            today,
+            streams,
+            _OperatorPairs.of(ended),
+            clusters={},
+            isolated=_isolated_runs(ended.take(np.zeros(0, np.int64)), np.zeros(0)),
+            changes=(),
         )
-        return cls._of(ended, today, summary)
-
-    @classmethod
-    def _of(
-        cls, sample: ExecutionTable, log_seconds: Floats, summary: LocalSummary
-    ) -> "TrainingData":
-        return cls(sample, log_seconds, _groups(sample.workload, sample.configuration), summary)
+        return cls(ended, today, _groups(ended.workload, ended.configuration), summary)
 
     def digest(self) -> bytes:
         """Return 32 bytes that differ if the training sample does."""
@@ -400,6 +442,52 @@ class TrainingData:
         samples = EncodedQueries(features, self.table.cell, starts)
         places = ScaleAndSize(np.log(self.table.cores), np.log1p(self.table.source_rows))
         return TrainingSet(samples, self.log_seconds, places, self.groups)
+
+
+def training_limit(count: int, detected: int) -> int:
+    """Return the number of oldest executions among which the training sample is chosen.
+
+    Args:
+        count: of all executions.
+        detected: of the executions up to the last detected drift; 0 without one.
+    """
+    if count <= MOST_LEARNT:
+        return count
+    steps = int(np.log(count / MOST_LEARNT) / np.log(STEP))
+    return max(detected, min(count, int(MOST_LEARNT * STEP**steps)))
+
+
+def training_sample(table: ExecutionTable) -> Ints:
+    """Return the rows of the training sample, ascending."""
+    count = len(table)
+    if count <= MOST_LEARNT:
+        return np.arange(count)
+    rank = _rank_in_group(table.workload[::-1])[::-1]  # how many of its workload are newer
+    # Hashes of names: as good as random, and independent of what else is stored.
+    order = np.lexsort((rank, table.workload, rank // TOGETHER))
+    of_cell = np.empty(count, np.int64)
+    of_cell[order] = _rank_in_group(table.cell[order])
+    ends = [
+        each(values)
+        for values in (table.cores, table.source_rows)
+        for each in (np.argmin, np.argmax)
+    ]
+    first = np.zeros(count, np.bool_)
+    first[ends] = True
+    first |= of_cell < LEAST_OF_CELL
+    sample = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
+    return np.sort(sample)
+
+
+def _rank_in_group(groups: Ints) -> Ints:
+    """Return how many members of its group precede each value."""
+    numbers = numbered(groups)
+    order = np.argsort(numbers, kind="stable")
+    sizes = np.bincount(numbers)
+    begins = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rank = np.empty(len(groups), np.int64)
+    rank[order] = np.arange(len(groups)) - begins
+    return rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -433,7 +521,8 @@ class _OperatorPairs:
         bits = np.array([engine_bit(pair) for pair in product(OperatorKind, Platform)])
         for begin in range(0, count, _ROWS_AT_ONCE):
             batch = slice(begin, begin + _ROWS_AT_ONCE)
-            pairs = unpack_pairs(table.pairs[batch])
+            pairs = np.unpackbits(table.pairs[batch], axis=1, count=kinds * platforms)
+            pairs = pairs.view(np.bool_)
             used[batch] = pairs.reshape(-1, kinds, platforms).any(axis=1)
             engines[batch] = np.bitwise_or.reduce(pairs * bits, axis=1)
             for pair in np.flatnonzero(pairs.any(axis=0)).tolist():
@@ -460,25 +549,46 @@ def _groups(workloads: Ints, configurations: Ints) -> Ints:
     return np.arange(len(workloads))
 
 
-def _repeats(
-    ended: ExecutionTable, configurations: Ints, engines: Ints, log_seconds: Floats
-) -> Repeats:
-    """Return the runs that are not isolated, by configuration."""
-    shared = ended.job == 0
-    return Repeats.from_runs(configurations[shared], engines[shared], log_seconds[shared])
+def _summarize(
+    examples: ExecutionTable,
+    configurations: Ints,
+    log_seconds: Floats,
+    streams: Iterable[Stream],
+    operators: _OperatorPairs,
+    *,
+    clusters: Clusters,
+    isolated: IsolatedRuns,
+    changes: tuple[WorkloadChange, ...],
+) -> LocalSummary:
+    """Return the summary of the executions that are evidence for other jobs.
 
-
-def _drifts(streams: Iterable[Stream]) -> tuple[StreamDrift, ...]:
-    return tuple(drift for stream in streams for drift in stream.drifts)
-
-
-def _censored(table: ExecutionTable) -> Repeats:
-    cut = table.take(~table.is_ok & (table.job == 0))
-    return Repeats.from_runs(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds)
+    Args:
+        examples: these executions, however they ended.
+        configurations: of those that ended well.
+        log_seconds: of those, as they would be today.
+        streams: of those.
+        operators: of those.
+        clusters: see `LocalSummary`.
+        isolated: see `LocalSummary`.
+        changes: see `LocalSummary`.
+    """
+    shared = examples.job[examples.is_ok] == 0
+    repeats = configurations[shared], operators.engines[shared], log_seconds[shared]
+    cut = examples.take(~examples.is_ok & (examples.job == 0))
+    return LocalSummary(
+        TrainingSupport(operators.ranges),
+        Repeats.from_runs(*repeats),
+        clusters,
+        tuple(drift for stream in streams for drift in stream.drifts),
+        Repeats.from_runs(cut.configuration, np.zeros_like(cut.configuration), cut.log_seconds),
+        isolated,
+        changes,
+    )
 
 
 def _isolated_runs(table: ExecutionTable, log_seconds: Floats) -> IsolatedRuns:
-    rows = np.argsort(table.job, kind="stable")
+    rows = np.flatnonzero(table.job)
+    rows = rows[np.argsort(table.job[rows], kind="stable")]
     return IsolatedRuns(
         table.job[rows],
         table.configuration[rows],

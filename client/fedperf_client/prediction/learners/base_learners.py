@@ -6,20 +6,26 @@ own executions alone and no pretrained model, so they limit what joining can cos
 learners use a pretrained model as it is, or correct it. Every correction is a model of the residual
 (log seconds measured less predicted) that shrinks to no correction, or to the coordinator's, where
 own executions are few.
+
+Local-only learners take part from `LOCAL_FROM` executions on. So a bad shared model cannot make an
+organization's predictions worse than its own would be. The shared model stays among the members as
+it is: the others are shrunken towards it. Below ten executions there are at most three candidates.
+The errors of so few folds are mostly noise, and of many candidates one looks good by chance.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.boosted_trees import Additive, fit_boosting, inputs_of
 from fedperf_client.prediction.learners.ridge import STRENGTHS, fit_ridge, varying_columns
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
-from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.releases.basis import CELLS
 
 Fitted = Callable[[EncodedQueries], Floats]
@@ -238,10 +244,6 @@ class _OnPretrained:
         """Its name in explanations."""
         return f"{self.start}{self.suffix}"
 
-    def residuals(self, samples: EncodedQueries, log_seconds: Floats) -> Floats:
-        """Return log seconds measured less predicted by the pretrained model."""
-        return log_seconds - samples.starts[self.start]
-
 
 @dataclass(frozen=True, slots=True)
 class UncorrectedModel(_OnPretrained):
@@ -262,7 +264,7 @@ class ShrunkenBias(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the constant."""
-        bias = shrunken_mean(self.residuals(samples, log_seconds), samples.weights)
+        bias = shrunken_mean(log_seconds - samples.starts[self.start], samples.weights)
         return lambda queries: queries.starts[self.start] + bias
 
 
@@ -275,7 +277,7 @@ class ResidualRidge(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals = self.residuals(samples, log_seconds)
+        residuals = log_seconds - samples.starts[self.start]
         return Additive(
             self.start, line=fit_ridge(samples.features, residuals, weights=samples.shares)
         )
@@ -290,7 +292,7 @@ class ResidualBoosting(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals, inputs = self.residuals(samples, log_seconds), inputs_of(samples, self.start)
+        residuals, inputs = log_seconds - samples.starts[self.start], inputs_of(samples, self.start)
         return Additive(self.start, trees=fit_boosting(inputs, residuals, weights=samples.shares))
 
 
@@ -361,3 +363,100 @@ def _guarded_variance(deviations: Floats, weights: Floats, *, means: int) -> flo
     freedom = max(float(weights.sum()) - means, 0.0)
     guess = _GUESS_WEIGHT * RESIDUAL_SD**2
     return float((weights @ deviations**2 + guess) / (freedom + _GUESS_WEIGHT))
+
+
+# --- the learners of an ensemble, in order of precedence --------------------------------------
+
+LOCAL_FROM = 5
+"""Local executions from which on local-only learners take part beside a pretrained model."""
+
+READY = 0.5
+"""Executions beyond its minimum at which a learner has its full weight, as a share of it."""
+
+
+class NoLearnerError(FedperfError):
+    """Raised when no learner can be used with so few local executions."""
+
+    def __init__(self, executions: int) -> None:
+        super().__init__(
+            f"no predictor works with {executions} own executions and without a shared model; "
+            "fetch a shared model or ingest executions first"
+        )
+        self.executions = executions
+
+
+def joined_learners(
+    correction: CellCorrection | None = None, *, is_newer: bool = False
+) -> tuple[Learner, ...]:
+    """Return the learners of an organization that joined: on all pretrained models, and local.
+
+    Args:
+        correction: the coordinator's, of the reference model.
+        is_newer: whether the shared model has learnt since it was the reference. Then it takes
+            precedence over the corrected reference.
+    """
+    nothing = CellCorrection.nothing_known()
+    shared, corrected = UncorrectedModel(SHARED), CellCorrectedModel(correction or nothing)
+    first: tuple[Learner, ...] = (corrected, shared)
+    if is_newer:
+        of_others = () if correction is None else (corrected,)
+        first = (shared, CellCorrectedModel(nothing, start=SHARED), *of_others)
+    return (
+        *first,
+        ResidualRidge(SHARED),
+        ResidualBoosting(SHARED),
+        UncorrectedModel(PUBLIC, fewest=10),
+        *local_learners(fewest=LOCAL_FROM),
+    )
+
+
+def public_learners() -> tuple[Learner, ...]:
+    """Return the learners of an organization that did not join: on the public model, and local."""
+    return (
+        UncorrectedModel(PUBLIC),
+        ShrunkenBias(PUBLIC),
+        ResidualRidge(PUBLIC),
+        ResidualBoosting(PUBLIC),
+        *local_learners(fewest=LOCAL_FROM),
+    )
+
+
+def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
+    """Return the learners that read no pretrained model; their ensemble is "local-only"."""
+    few: tuple[Learner, ...] = (Constant(),) if fewest == 0 else ()
+    return (
+        *few,
+        LogRidge(),
+        Nearest(),
+        LocalProcess(fewest=20, most=300),
+        Boosting(),
+        Boosting("local linear boosting", fewest=100, linear_leaves=True),
+    )
+
+
+def is_usable(learner: Learner, executions: float, starts: Container[str]) -> bool:
+    """Return whether a learner can be used with so many executions and these pretrained models."""
+    most = math.inf if learner.most is None else learner.most
+    return learner.fewest <= executions <= most and (
+        learner.start is None or learner.start in starts
+    )
+
+
+def local_share(learner: Learner) -> float:
+    """Return how much of a prediction local executions determine; a half for corrected models."""
+    if learner.start is None:
+        return 1.0
+    is_pretrained = learner.fewest < LOCAL_FROM or learner.name == learner.start
+    return 0.0 if is_pretrained else 0.5
+
+
+def readiness(learner: Learner, executions: float) -> float:
+    """Return the share of its weight that a learner has with so many executions, in (0, 1].
+
+    It grows and falls gradually, so that one workload more never adds or removes a whole learner.
+    Learners for few executions have all of it at once.
+    """
+    if learner.fewest <= LOCAL_FROM:
+        return 1.0
+    left = (learner.most + 1 - executions) / learner.most if learner.most else 1.0
+    return min(1.0, (executions + 1 - learner.fewest) / learner.fewest / READY, left / READY)

@@ -12,9 +12,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.ridge import MARGIN, Ridge, varying_columns
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_shared.errors import InvalidInputError
 
 Ints = NDArray[np.int64]

@@ -22,16 +22,20 @@ import numpy as np
 
 from fedperf_client.formatting.facts import Fact, values_of
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.encoding import UNNAMED, engine_bit, hash64
 from fedperf_client.prediction.ensemble.changes import (
     CONFIDENCE_LEVEL,
     StreamDrift,
     WorkloadChange,
     recent_drift,
 )
-from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.weighting import SMALLEST_WEIGHT, STACKED_FROM
+from fedperf_client.prediction.ensemble.ensemble import (
+    SMALLEST_WEIGHT,
+    STACKED_FROM,
+    EnsembleMember,
+    EnsembleWeights,
+)
 from fedperf_client.prediction.prediction import QueryRegime
-from fedperf_client.prediction.query_encoding import UNNAMED, engine_bit
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_client.prediction.serving.reconfiguration import ASSUMPTION
 from fedperf_client.prediction.serving.what_if import (
@@ -288,8 +292,11 @@ class PredictionNotes:
         now: datetime,
     ) -> Self:
         """Return the notes on a query; drift is recent at `now`."""
-        drift = recent_drift(cached.predictor.pool.summary.drifts, query.plan, now=now)
-        change = None if query.own is None else cached.change_of(query.own.workload)
+        summary = cached.predictor.pool.summary
+        drift, change = recent_drift(summary.drifts, query.plan, now=now), None
+        if query.own is not None:
+            number = hash64(query.own.workload.encode())
+            change = next((each for each in summary.changes if each.workload == number), None)
         source = "" if change is None else store.numbered([change.first])[0].origin.source
         return cls(query.plan, query.own, drift, change, source, load)
 
@@ -308,13 +315,6 @@ class PredictionNotes:
         measured = None if self.own is None else self.own.measurement
         return None if measured is None else measured.startup_seconds or None
 
-    @property
-    def scope_sentence(self) -> str:
-        """The scope in a sentence."""
-        sentence = f"times are of {self.timing_scope}, without queueing and start-up"
-        startup = self.startup_seconds
-        return sentence if startup is None else f"{sentence}, {duration_text(startup)} when it ran"
-
     def lines(
         self,
         predictions: Sequence[ClusterPrediction],
@@ -323,7 +323,9 @@ class PredictionNotes:
         of_nodes: bool,
     ) -> list[str]:
         """Return the lines below the table; `of_nodes` where nodes were listed, and no cores."""
-        lines = [self.scope_sentence]
+        scope = f"times are of {self.timing_scope}, without queueing and start-up"
+        startup = self.startup_seconds
+        lines = [scope if startup is None else f"{scope}, {duration_text(startup)} when it ran"]
         if self.plan.workflow.rows_are_estimates:
             lines.append("rows between operators are estimates; intervals are wider for it")
         if any(each.scaled is not None and each.scaled.factor != 1 for each in predictions):

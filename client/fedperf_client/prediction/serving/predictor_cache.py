@@ -28,20 +28,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as encode_arrays
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.ensemble.changes import WorkloadChange
-from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress
-from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
-from fedperf_client.prediction.ensemble.weighting import SplitKey
-from fedperf_client.prediction.execution_table import (
+from fedperf_client.prediction.encoding import (
     ENCODER_VERSION,
     home_encoder,
     load_encoded_executions,
+    predict_pretrained,
 )
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, SplitKey
+from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
+from fedperf_client.prediction.ensemble.training_data import LocalSummary, TrainingData, TrainingSet
 from fedperf_client.prediction.fetched_models import FetchedModels, ReplaceFile
 from fedperf_client.prediction.learners.base_learners import PUBLIC
 from fedperf_client.prediction.learners.boosted_trees import Additive
-from fedperf_client.prediction.query_encoding import hash64, predict_pretrained
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.features import FLAT_FEATURES
@@ -74,21 +72,6 @@ class _Content:
     facts: LocalSummary
     outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
     fits: Mapping[tuple[int, str], Additive]
-
-
-def _content_of(predictor: PersonalizedEnsemble) -> _Content:
-    parts, pool = predictor.with_parts().items(), predictor.pool
-    return _Content(
-        pool.training,
-        pool.summary,
-        {(kin, key): each for kin, part in parts for key, each in part.weights_by_split.items()},
-        {
-            (kin, name): each
-            for kin, part in parts
-            for name, each in part.pool.fits.items()
-            if isinstance(each, Additive)
-        },
-    )
 
 
 def _read(path: Path, name: str, digest: str) -> tuple[_Content, dict[str, str]] | None:
@@ -160,11 +143,6 @@ class CachedPredictor:
     _written: int
     """Weights and fits in the file; below 0 where it is stale."""
 
-    def change_of(self, workload: str) -> WorkloadChange | None:
-        """Return the last significant change of a workload's run times, if any."""
-        number, changes = hash64(workload.encode()), self.predictor.pool.summary.changes
-        return next((each for each in changes if each.workload == number), None)
-
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
         """Return resources for a plan that names none: those its platforms usually had here.
 
@@ -188,7 +166,18 @@ class CachedPredictor:
         Raises:
             StorageError: it cannot be written.
         """
-        content = _content_of(self.predictor)
+        parts, pool = self.predictor.with_parts().items(), self.predictor.pool
+        content = _Content(
+            pool.training,
+            pool.summary,
+            {(kin, key): each for kin, of in parts for key, each in of.weights_by_split.items()},
+            {
+                (kin, name): each
+                for kin, of in parts
+                for name, each in of.pool.fits.items()
+                if isinstance(each, Additive)
+            },
+        )
         pieces = len(content.outcomes) + len(content.fits)
         if pieces > self._written and os.access(self._path.parent, os.W_OK):
             arrays: dict[str, NDArray[Any]] = {}
@@ -233,11 +222,8 @@ def load_or_fit(
             content = _Content(_training_set(home, store, models), home.summary, {}, {})
         else:
             content = replace(cached[0], facts=home.summary)
-    starts = models.starts()
-    learners = [each for each in models.learners() if each.start is None or each.start in starts]
-    pool = LearnerPool(
-        content.training, content.facts, tuple(learners), starts, on_progress=on_progress
-    )
+    learners, starts = models.learners(), models.starts()
+    pool = LearnerPool(content.training, content.facts, learners, starts, on_progress=on_progress)
     predictor = PersonalizedEnsemble.of(pool, learners)
     for (kin, key), outcome in content.outcomes.items():
         predictor.part(kin).weights_by_split[key] = outcome

@@ -26,9 +26,9 @@ from itertools import product
 
 import numpy as np
 
+from fedperf_client.prediction.ensemble.ensemble import LEVEL_STEP
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.repeats import USUAL_DEPARTURE
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
 from fedperf_client.prediction.prediction import Prediction, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
@@ -231,20 +231,10 @@ class ScaledPlan:
     factor: float
 
     @property
-    def rows(self) -> float:
-        """Rows of all sources."""
-        return self.plan.workflow.source_rows
-
-    @property
-    def source_bytes(self) -> float:
-        """Bytes of all sources."""
-        return self.plan.workflow.source_bytes
-
-    @property
     def words(self) -> str:
         """The size for people."""
-        times = f"{self.factor:.3g}x"
-        return f"{self.rows:,.0f} rows ({times})" if self.rows > 0 else times
+        rows, times = self.plan.workflow.source_rows, f"{self.factor:.3g}x"
+        return f"{rows:,.0f} rows ({times})" if rows > 0 else times
 
 
 def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:
@@ -358,8 +348,7 @@ def _fixed_seconds(
     predictor: PersonalizedEnsemble, question: PlanOnCluster, other: PlanOnCluster, factor: float
 ) -> float | None:
     """Return the seconds that the pretrained model predicts at any size, None where unknown."""
-    names = (each.start for each in predictor.learners if each.fewest == 0)
-    start = next((each for each in names if each is not None), None)
+    start = None if predictor.pretrained is None else predictor.pretrained.start
     if start is None or not other.plan.workflow.source_rows > 0:
         return None
     longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()

@@ -21,15 +21,14 @@ from fedperf_client.formatting.workflow_file import (
     read_workflow_file,
 )
 from fedperf_client.home.store import ExecutionStore, Selection, UnknownExecutionError
+from fedperf_client.prediction.ensemble.ensemble import LEVEL_STEP
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
 from fedperf_client.prediction.ensemble.training_data import (
     CORES,
     ROWS,
     SUPPORT_MARGIN,
-    Range,
     TrainingSupport,
 )
-from fedperf_client.prediction.ensemble.weighting import LEVEL_STEP
 from fedperf_client.prediction.prediction import (
     SURE,
     UPPER_LEVEL,
@@ -61,7 +60,7 @@ from fedperf_shared.model.pretrained import shipped_widths
 from fedperf_shared.runtime.quantities import UNITS, counted, duration_text
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.topology import fingerprint
-from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform, platform_of
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, platform_of
 
 MAX_CORES = 1_000_000
 MOST_ASKED = 100
@@ -149,7 +148,13 @@ class PlanQuery:
         runs: list[Execution] = []
         if own is not None:
             selection = Selection(workload=own.workload, status=ExecutionStatus.OK)
-            runs = [e for e in store.newest(MAX_RUNS, selection) if _has_same_shape(e.plan, plan)]
+            platforms, shape = sorted(plan.platforms), fingerprint(plan.workflow)
+            runs = [
+                each
+                for each in store.newest(MAX_RUNS, selection)
+                if sorted(each.plan.platforms) == platforms
+                and fingerprint(each.plan.workflow) == shape
+            ]
         if job is not None and platform is not None:
             job = job.elsewhere()
         return cls(plan, cluster_or, job, own, runs, own is not None and platform is None)
@@ -200,12 +205,6 @@ def _stored_run(
         return None
     is_same = own.plan == workflow_file.plan if platform is None else True
     return own if is_same and own.plan.workflow == workflow_file.plan.workflow else None
-
-
-def _has_same_shape(one: Plan, other: Plan) -> bool:
-    return sorted(one.platforms) == sorted(other.platforms) and (
-        fingerprint(one.workflow) == fingerprint(other.workflow)
-    )
 
 
 # --- predictions ------------------------------------------------------------------------------
@@ -270,8 +269,8 @@ class ClusterPrediction:
         if scaled is not None:
             facts += [
                 Fact("input_times", scaled.factor),
-                Fact("input_rows", scaled.rows),
-                Fact("input_bytes", scaled.source_bytes),
+                Fact("input_rows", scaled.plan.workflow.source_rows),
+                Fact("input_bytes", scaled.plan.workflow.source_bytes),
             ]
         if self.probability is not None:
             text = "-" if self.no_promise else format_probability(self.probability)
@@ -354,7 +353,7 @@ def predict_plan(
                     for factor, one in measured_sizes
                 ]
                 estimates.append(estimate_at_size(predictor, there.query, scaled.factor, measured))
-    support, predictions = predictor.pool.support, []
+    support, predictions = predictor.pool.summary.support, []
     has_partitions = any(each.partitions > 1 for each in plan.workflow.operators)
     for place, (there, direct) in enumerate(zip(plans, estimates, strict=True)):
         scaled_plan, count, estimate = (
@@ -561,7 +560,9 @@ def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int
     )
     for value, unit, times, at, own in limits:
         for platform in platforms:
-            most = max(own, _most(platform, support, at))
+            width = shipped_widths()[platform]
+            shipped = width.most_cores if at == CORES else width.most_rows
+            most = max(own, support.most(platform, at), shipped if shipped < math.inf else 0.0)
             if most == 0:
                 if ran_on > 0:
                     continue
@@ -582,7 +583,7 @@ def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -
     """
     cores = math.log(question.cluster.cores)
     for platform in set(question.plan.platforms):
-        ends = _seen(platform, support)
+        ends = [each for (_, where), each in support.ranges.items() if where is platform]
         least = min((low[CORES] for low, _ in ends), default=cores)
         most = max((high[CORES] for _, high in ends), default=cores)
         if not least - LEVEL_STEP <= cores <= most + LEVEL_STEP:
@@ -591,18 +592,3 @@ def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -
 
 
 _ROUNDING = 1e-9
-
-
-def _most(platform: Platform, support: TrainingSupport, at: int) -> float:
-    """Return the most `CORES` or `ROWS` measured on a platform, here or for the base model."""
-    width, highest = shipped_widths()[platform], [high[at] for _, high in _seen(platform, support)]
-    if at == CORES:
-        most, own = width.most_cores, map(math.exp, highest)
-    else:
-        most, own = width.most_rows, map(math.expm1, highest)
-    return max(0.0, most if most < math.inf else 0.0, *own)
-
-
-def _seen(platform: Platform, support: TrainingSupport) -> list[Range]:
-    """Return the ends of every kind of operator that ran on a platform."""
-    return [ends for (_, where), ends in support.ranges.items() if where is platform]

@@ -144,18 +144,12 @@ def count_of(value: object, what: str) -> int:
     return int(number)
 
 
-EXPLAINED = "EXPLAIN_ANALYZE"
-"""The operator around a query that `EXPLAIN ANALYZE` runs."""
-
+EXPLAINED = "EXPLAIN_ANALYZE"  # the operator around a query that `EXPLAIN ANALYZE` runs
+# Operators that pass on their input, around a query in some versions and statements only.
 PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
-"""Operators that pass on their input, around a query in some versions and statements only."""
 
-INVALID = "INVALID"
-"""The operator of a query that ended before its operators were known."""
-
-CTE = "CTE"
-"""The operator that runs its first input once, for the scans of it in its second input."""
-
+INVALID = "INVALID"  # the operator of a query that ended before its operators were known
+CTE = "CTE"  # the operator that runs its first input once, for the scans of it in its second input
 CTE_SCAN = "CTE_SCAN"
 
 _NAMES: Mapping[OperatorKind, str] = {
@@ -202,10 +196,10 @@ _NAMES: Mapping[OperatorKind, str] = {
     OperatorKind.OTHER: "RECURSIVE_CTE REC_CTE RECURSIVE_KEY_CTE REC_KEY_CTE VERIFY_VECTOR",
 }
 
+# The kind of every operator that is known by name.
 KINDS: Mapping[str, OperatorKind] = MappingProxyType(
     {name: kind for kind, names in _NAMES.items() for name in names.split()}
 )
-"""The kind of every operator that is known by name."""
 
 
 _TEXT = re.compile(r"(?:READ_)?(?:CSV|JSON|NDJSON|TEXT)")
@@ -215,33 +209,20 @@ _FILE_NOTES = ("Filename(s)", "Total Files Read", "Scanning Files")
 
 @dataclass(frozen=True, slots=True)
 class ProfileNode:
-    """An operator of a profile; None for what the profile does not have.
+    """An operator of a profile; None for what the profile does not have."""
 
-    Attributes:
-        name: in capitals.
-        rows: rows of its output.
-        size: bytes of these rows.
-        seconds: its time, over all threads.
-        scanned: rows that it read from a table or files, or that were announced; see the module.
-        row_groups: row groups that it read.
-        all_row_groups: row groups of the table or files.
-        label: for people.
-        is_idle: time and rows are there, and all 0.
-        notes: texts and lists of texts, of which a few are used.
-        children: its inputs, still as JSON.
-    """
-
-    name: str
-    rows: float | None
-    size: float | None
-    seconds: float
+    name: str  # in capitals
+    rows: float | None  # rows of its output
+    size: float | None  # bytes of these rows
+    seconds: float  # its time, over all threads
+    # Rows that it read from a table or files, or that were announced; see the module.
     scanned: float | None
-    row_groups: float | None
-    all_row_groups: float | None
-    label: str
-    is_idle: bool
-    notes: Mapping[str, object]
-    children: Sequence[object]
+    row_groups: float | None  # row groups that it read
+    all_row_groups: float | None  # row groups of the table or files
+    label: str  # for people
+    is_idle: bool  # time and rows are there, and all 0
+    notes: Mapping[str, object]  # texts and lists of texts, of which a few are used
+    children: Sequence[object]  # its inputs, still as JSON
 
     @property
     def kind(self) -> OperatorKind:
@@ -326,31 +307,26 @@ def _plain(name: str) -> str:
     return name.strip().upper()
 
 
-ROW_GROUP_ROWS = 122_880
-"""Rows of a row group, as DuckDB writes tables and Parquet."""
-
+ROW_GROUP_ROWS = 122_880  # rows of a row group, as DuckDB writes tables and Parquet
 _DECIDED = 1.01
-_MOST_THREADS = 64
-"""Threads that are assumed to scan one file if nothing tells."""
-
+_MOST_THREADS = 64  # threads that are assumed to scan one file if nothing tells
+# Factor that several files may have changed by, if the first is as long as before.
 _COUNT_WITHIN = 1.25
-"""Factor that several files may have changed by, if the first is as long as before."""
 
+# Factor that the announced rows of several files are assumed to be right within.
 _ESTIMATE_WITHIN = 8.0
-"""Factor that the announced rows of several files are assumed to be right within."""
 
-_MOST = 1e15
-"""Largest number that a profile may count of a scan."""
-
+_MOST = 1e15  # largest number that a profile may count of a scan
 _TABLE_SCANS = frozenset({"TABLE_SCAN", "SEQ_SCAN", "INDEX_SCAN"})
 _COLUMN_FILES = frozenset(
     {"READ_PARQUET", "PARQUET_SCAN", "DELTA_SCAN", "ICEBERG_SCAN", "DUCKLAKE_SCAN"}
 )
 _LIMITS = frozenset({"LIMIT", "STREAMING_LIMIT", "LIMIT_PERCENT"})
 _RECURSIONS = frozenset({"RECURSIVE_CTE", "REC_CTE", "RECURSIVE_KEY_CTE", "REC_KEY_CTE"})
+# Operators with rows that profiles do not count.
 _UNCOUNTED = frozenset({"DELIM_SCAN", "DUMMY_SCAN"})
-"""Operators with rows that profiles do not count."""
 
+# Operators that read all rows before they return the first.
 _WANTS_ALL = frozenset(
     {
         OperatorKind.AGGREGATE,
@@ -360,7 +336,6 @@ _WANTS_ALL = frozenset(
         OperatorKind.TOPK,
     }
 )
-"""Operators that read all rows before they return the first."""
 
 _OPTIONAL = "optional:"
 _EQUALITY = re.compile(r"(?<![<>!=])=(?!=)|\bIN\b|\bIS\b(?!\s+NOT\s+NULL)", re.IGNORECASE)
@@ -368,17 +343,11 @@ _EQUALITY = re.compile(r"(?<![<>!=])=(?!=)|\bIN\b|\bIS\b(?!\s+NOT\s+NULL)", re.I
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """The range of the rows of a source.
+    """The range of the rows of a source."""
 
-    Attributes:
-        low: least rows.
-        high: most rows.
-        is_known: whether they are decided.
-    """
-
-    low: float
-    high: float
-    is_known: bool
+    low: float  # least rows
+    high: float  # most rows
+    is_known: bool  # whether they are decided
 
     @property
     def rows(self) -> float:
@@ -388,39 +357,22 @@ class RowRange:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A scan of a table or of files.
+    """A scan of a table or of files."""
 
-    Attributes:
-        place: digest of the name of what it reads; empty if the profile does not name it.
-        returned: rows of its output.
-        scanned: announced rows times threads, or rows that were read.
-        estimate: `Estimated Cardinality`; 0 if there is none.
-        filters: of the scan, one text per column.
-        is_table: it reads one of DuckDB's own tables, otherwise files.
-        is_single: it reads one file, or a table; None if unknown.
-        counts: `scanned` is the number of rows that were read.
-        is_since_2: of DuckDB 2.0 and later.
-        parts: row groups that were read; 0 if unknown.
-        all_parts: row groups of the table or files.
-        may_end_early: an operator above may stop it.
-        repeats: it runs more than once.
-        has_hidden_filter: a join or a sort above may have filtered it while it ran.
-    """
-
-    place: str
-    returned: float
-    scanned: float
-    estimate: int
-    filters: tuple[str, ...]
-    is_table: bool
-    is_single: bool | None
-    counts: bool = False
-    is_since_2: bool = False
-    parts: int = 0
-    all_parts: int = 0
-    may_end_early: bool = False
-    repeats: bool = False
-    has_hidden_filter: bool = False
+    place: str  # digest of the name of what it reads; empty if the profile does not name it
+    returned: float  # rows of its output
+    scanned: float  # announced rows times threads, or rows that were read
+    estimate: int  # `Estimated Cardinality`; 0 if there is none
+    filters: tuple[str, ...]  # of the scan, one text per column
+    is_table: bool  # it reads one of DuckDB's own tables, otherwise files
+    is_single: bool | None  # it reads one file, or a table; None if unknown
+    counts: bool = False  # `scanned` is the number of rows that were read
+    is_since_2: bool = False  # of DuckDB 2.0 and later
+    parts: int = 0  # row groups that were read; 0 if unknown
+    all_parts: int = 0  # row groups of the table or files
+    may_end_early: bool = False  # an operator above may stop it
+    repeats: bool = False  # it runs more than once
+    has_hidden_filter: bool = False  # a join or a sort above may have filtered it while it ran
 
     @property
     def is_whole(self) -> bool:
@@ -430,19 +382,12 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The effect of the operators above a scan.
+    """The effect of the operators above a scan."""
 
-    Attributes:
-        may_end_early: they may stop it.
-        may_idle: they may not read it at all.
-        repeats: they run it more than once.
-        joins: they may filter it while it runs, with what they read elsewhere.
-    """
-
-    may_end_early: bool = False
-    may_idle: bool = False
-    repeats: bool = False
-    joins: bool = False
+    may_end_early: bool = False  # they may stop it
+    may_idle: bool = False  # they may not read it at all
+    repeats: bool = False  # they run it more than once
+    joins: bool = False  # they may filter it while it runs, with what they read elsewhere
 
     def through(self, node: ProfileNode, empty: Collection[ProfileNode]) -> "Above":
         """Return the effect on an input of `node`, a join with `empty` other inputs."""
@@ -481,7 +426,7 @@ def to_scan(node: ProfileNode, above: Above, schema: ProfileSchema) -> Scan | No
     name = table if is_table else node.note("Filename(s)") or ("" if files else "a file")
     has_notes = schema.counts_scanned_rows or is_since_1_5
     return Scan(
-        place=place_of(name) if name else "",
+        place=hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32] if name else "",
         returned=node.rows,
         scanned=min(node.scanned or 0.0, _MOST),
         estimate=node.estimate,
@@ -504,11 +449,6 @@ def _is_single(node: ProfileNode) -> bool | None:
         return False
     files = node.note("Total Files Read")
     return files == "1" if files or "Filename(s)" in node.notes else None
-
-
-def place_of(name: str) -> str:
-    """Return the digest of the name of a table or of paths of files."""
-    return hashlib.sha256(name.encode(errors="replace")).hexdigest()[:32]
 
 
 def whole_count(scan: Scan) -> RowCount | None:

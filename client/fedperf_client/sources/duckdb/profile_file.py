@@ -32,12 +32,12 @@ that is not a number where one is expected.
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -88,12 +88,10 @@ from fedperf_shared.workflow.vocabulary import (
     Platform,
 )
 
-_MAX_NODES = 2 * MAX_OPERATORS
-"""Most nodes of a profile, with those that give no operator."""
+_MAX_NODES = 2 * MAX_OPERATORS  # most nodes of a profile, with those that give no operator
+_MOST_JOINED = 4  # most inputs of a join
 
-_MOST_JOINED = 4
-"""Most inputs of a join."""
-
+# Operators that return every row that they read.
 _KEEPS_ROWS = frozenset(
     {
         OperatorKind.MAP,
@@ -103,8 +101,9 @@ _KEEPS_ROWS = frozenset(
         OperatorKind.SINK,
     }
 )
-"""Operators that return every row that they read."""
 
+_TOO_MANY = f"more than {MAX_OPERATORS} operators"
+_UNFINISHED = "the query did not run to its end"
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 
 
@@ -124,28 +123,19 @@ class OperatorTree:
 
     Operators come before those that read them. A shared operator occurs once. A missing sink at the
     end is added. An operator that keeps its rows and has no figures takes them from its inputs.
-
-    Attributes:
-        schema: of the profile.
-        row_counts: row counts of tables, of all sources.
-        operators: so far, inputs first.
-        are_known: for each operator, whether its rows were counted or follow from counted ones.
-        is_complete: whether every operator had its figures.
-        seconds: sum over all operators.
-        operator_seconds: of each of `operators`, over all threads; None for one that the profile
-            does not have.
-        columns: of all sources.
-        counts: row counts of scans of whole tables or files.
     """
 
-    schema: ProfileSchema
-    row_counts: RowCounts
-    operators: list[Operator] = field(default_factory=list)
+    schema: ProfileSchema  # of the profile
+    row_counts: RowCounts  # row counts of tables, of all sources
+    operators: list[Operator] = field(default_factory=list)  # so far, inputs first
+    # For each operator, whether its rows were counted or follow from counted ones.
     are_known: list[bool] = field(default_factory=list)
-    is_complete: bool = True
-    seconds: float = 0.0
+    is_complete: bool = True  # whether every operator had its figures
+    seconds: float = 0.0  # sum over all operators
+    # Of each of `operators`, over all threads; None for one that the profile does not have.
     operator_seconds: list[float | None] = field(default_factory=list)
-    columns: int = 0
+    columns: int = 0  # of all sources
+    # Row counts of scans of whole tables or files.
     counts: list[RowCount] = field(default_factory=list)
     _least_rows: float = 0.0
     _most_rows: float = 0.0
@@ -171,7 +161,7 @@ class OperatorTree:
         if all(each.kind is OperatorKind.COMMAND for each in self.operators):
             raise InvalidProfileError("no query: commands alone")
         if self._is_idle:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         columns = min(self.columns, MAX_ITERATIONS)
         return Workflow(tuple(self.operators), SourceStatistics(columns=columns))
 
@@ -202,21 +192,19 @@ class OperatorTree:
     def _visit(self, content: object, above: Above) -> _Visit:
         self._nodes += 1
         if self._nodes > _MAX_NODES:
-            raise _too_many()
+            raise InvalidProfileError(_TOO_MANY)
         node = node_of(content, self.schema)
         if node.name == INVALID:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         self.seconds += node.seconds
         self._is_idle &= node.is_idle
-        return _Visit(node, above, self._below(node, above))
-
-    def _below(self, node: ProfileNode, above: Above) -> Iterator[tuple[object, Above]]:
-        """Yield the inputs of a node, each with the effect of the operators above it."""
         joined = node.children if is_join(node) and len(node.children) <= _MOST_JOINED else ()
         inputs = [node_of(each, self.schema) for each in joined]
+        waiting = list[tuple[object, Above]]()
         for number, child in enumerate(node.children):
             others = inputs[:number] + inputs[number + 1 :]
-            yield child, above.through(node, [each for each in others if not each.rows])
+            waiting.append((child, above.through(node, [each for each in others if not each.rows])))
+        return _Visit(node, above, iter(waiting))
 
     def _add_node(self, node: ProfileNode, inputs: list[int], above: Above) -> int | None:
         if node.name in PASSING:
@@ -263,7 +251,7 @@ class OperatorTree:
             most = rows if is_known else max(rows, 5.0 * node.estimate)
             return RowRange(rows, most, is_known)
         if node.is_idle and node.estimate and not above.may_idle:
-            raise _unfinished()
+            raise InvalidProfileError(_UNFINISHED)
         count = whole_count(scan)
         self.counts += [] if count is None else [count]
         return rows_read(scan, self.row_counts)
@@ -310,33 +298,20 @@ class OperatorTree:
 
     def _append(self, operator: Operator, *, is_known: bool, seconds: float | None = None) -> int:
         if len(self.operators) == MAX_OPERATORS:
-            raise _too_many()
+            raise InvalidProfileError(_TOO_MANY)
         self.operators.append(operator)
         self.are_known.append(is_known)
         self.operator_seconds.append(seconds)
         return len(self.operators) - 1
 
 
-def _too_many() -> InvalidProfileError:
-    return InvalidProfileError(f"more than {MAX_OPERATORS} operators")
-
-
-def _unfinished() -> InvalidProfileError:
-    return InvalidProfileError("the query did not run to its end")
-
-
 ASSUMED_MEMORY_BYTES = 16 * 2**30
 MAX_CORES = 1024
 
 
-def _nothing_counted(place: str) -> Collection[RowCount]:
-    del place
-    return ()
-
-
 def counts_in(content: object) -> list[RowCount]:
     """Return the row counts of whole tables and files in a profile; errors as `execution_of`."""
-    return _tree_of(content, _nothing_counted)[0].counts
+    return _tree_of(content, lambda _: ())[0].counts
 
 
 def execution_of(
@@ -344,15 +319,9 @@ def execution_of(
     *,
     execution_id: str,
     finished_at: datetime,
-    counted: RowCounts = _nothing_counted,
+    counted: RowCounts = lambda _: (),
 ) -> Execution:
-    """Return the execution of a profile.
-
-    Args:
-        content: of the profile, as JSON gives it.
-        execution_id: of the execution.
-        finished_at: its end, with time zone.
-        counted: row counts of all profiles.
+    """Return the execution of a profile, parsed as JSON; `counted` are counts of all profiles.
 
     Raises:
         InvalidInputError: see the module.
@@ -412,13 +381,13 @@ MAX_PROFILE_BYTES = 8 * 2**20
 
 _SNIFFED_BYTES = 64 * 2**10
 _FIRST_KEY = re.compile(rb'\s*\{\s*"[a-z_]+"\s*:')
+# Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1.
 _MARKS = (
     (b'"operator"', b'"intermediate_rows"'),
     (b'"operator_type"', b'"children"'),
     (b'"rows_returned"', b'"result_set_size"'),
     (b'"Query"', b'"extra-info"'),
 )
-"""Keys that occur together near the start of a profile: of 2.x, 1.x (two), before 1.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,7 +406,16 @@ class ProfileFile:
     def read_with_counts(self, counted: RowCounts) -> Iterator[Execution | SkippedRecord]:
         """Yield the same with the row counts of all sources; see `CountingSource`."""
         for name, record, finished_at in self._records():
-            yield _read_record(name, record, finished_at, counted)
+            content = _content(name, record)
+            if not isinstance(content, SkippedRecord):
+                identity = hashlib.sha256(record.strip()).hexdigest()[:32]
+                try:
+                    content = execution_of(
+                        content, execution_id=identity, finished_at=finished_at, counted=counted
+                    )
+                except InvalidInputError as error:
+                    content = SkippedRecord(name, str(error))
+            yield content
 
     def counts(self) -> Iterator[RowCount]:
         """Yield the row counts of all profiles; see `CountingSource`."""
@@ -491,22 +469,7 @@ def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
             line = stream.readline(MAX_PROFILE_BYTES + 1)
 
 
-def _read_record(
-    name: str, record: bytes, finished_at: datetime, counted: RowCounts
-) -> Execution | SkippedRecord:
-    content = _content(name, record)
-    if isinstance(content, SkippedRecord):
-        return content
-    execution_id = hashlib.sha256(record.strip()).hexdigest()[:32]
-    try:
-        return execution_of(
-            content, execution_id=execution_id, finished_at=finished_at, counted=counted
-        )
-    except InvalidInputError as error:
-        return SkippedRecord(name, str(error))
-
-
-def _content(name: str, record: bytes) -> object:
+def _content(name: str, record: bytes) -> Any:  # noqa: ANN401 (JSON)
     """Return the JSON of a record, or why it is skipped."""
     if len(record) > MAX_PROFILE_BYTES:
         return SkippedRecord(name, f"longer than {MAX_PROFILE_BYTES // 2**20} MiB")

@@ -31,6 +31,7 @@ from fedperf_client.sources.opener import (
     DamagedLogError,
     FilePlace,
     JoinedFile,
+    LogFile,
     UnreadCodecError,
     exceeds_json_memory,
     is_packed,
@@ -45,16 +46,12 @@ from fedperf_shared.execution import Execution
 
 MAX_LINE_BYTES = 8 * 1024**2
 NEAR_BYTES = 200
-MAX_STAGES = 20_000
-"""Most stages whose skipped lines are counted separately."""
-
+MAX_STAGES = 20_000  # most stages whose skipped lines are counted separately
 _STAGE = re.compile(rb'\{"Event":"\w{1,100}","Stage ID":(\d{1,10}),')
 _STARTED = b'{"Event":"SparkListenerTaskStart","Stage ID":%b,'
-_NAME_BYTES = 34
-"""Most bytes before the number of a stage; its comma is behind them."""
-
+_NAME_BYTES = 34  # most bytes before the number of a stage; its comma is behind them
+# Number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`.
 Line = tuple[int, bytes | None]
-"""Number of a line, from 1 on, and the line; None for a line above `MAX_LINE_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +60,17 @@ class SkippedLines:
 
     Lines of tasks are counted by stage. The first line of each stage, which tells when it began, is
     not skipped.
-
-    Attributes:
-        beginnings: beginnings of lines that are skipped.
-        beginning_near: beginning of lines that are skipped if `near` is in their first bytes.
-        near: searched in the first `NEAR_BYTES` of these lines, which are at least as long.
-        beginning_stage: beginning of lines that are skipped apart from the first of each stage.
-        stages: number of skipped lines, by their beginning with the stage's number. An empty
-            beginning counts the lines of unknown stages.
     """
 
-    beginnings: tuple[bytes, ...] = ()
+    beginnings: tuple[bytes, ...] = ()  # beginnings of lines that are skipped
+    # Beginning of lines that are skipped if `near` is in their first bytes.
     beginning_near: bytes | tuple[()] = ()
+    # Searched in the first `NEAR_BYTES` of these lines, which are at least as long.
     near: bytes = b""
+    # Beginning of lines that are skipped apart from the first of each stage.
     beginning_stage: bytes | tuple[()] = ()
+    # Number of skipped lines, by their beginning with the stage's number. An empty beginning counts
+    # the lines of unknown stages.
     stages: dict[bytes, int] = field(default_factory=dict)
 
     def holds(self, block: bytes | bytearray, start: int = 0) -> bool:
@@ -101,34 +95,28 @@ class SkippedLines:
 
 
 NOTHING = SkippedLines()
+# All lines of tasks that did not fail, apart from the first of each stage.
 SUCCESSFUL_TASKS = SkippedLines(
     beginnings=(b'{"Event":"SparkListenerTaskGettingResult"',),
     beginning_near=b'{"Event":"SparkListenerTaskEnd"',
     near=b'"Task End Reason":{"Reason":"Success"}',
     beginning_stage=b'{"Event":"SparkListenerTaskStart"',
 )
-"""All lines of tasks that did not fail, apart from the first of each stage."""
 
+# Only the starts of tasks, if the figures of tasks are read.
 TASK_STARTS = replace(SUCCESSFUL_TASKS, beginning_near=())
-"""Only the starts of tasks, if the figures of tasks are read."""
 
 _EVENT = rb'"Event"\s*:\s*"(?:[\w.$]{1,200}\.)?([\w$]{1,100})"'
 _NAME = re.compile(rb"\s*\{\s*" + _EVENT)
 _NAME_WITHIN = re.compile(_EVENT)
-_BETWEEN = b" \t\r\n[],"
-"""Characters between events of a list."""
-
-_WRITTEN = b'{"'
-"""The beginning of an event as Spark writes it."""
-
+_BETWEEN = b" \t\r\n[],"  # characters between events of a list
+_WRITTEN = b'{"'  # the beginning of an event as Spark writes it
 _BEGIN_ALONE = re.compile(rb"(\s*)\{\s*")
 
 _UPDATE, _END = "SparkListenerSQLAdaptiveExecutionUpdate", "SparkListenerSQLExecutionEnd"
 _QUERY = re.compile(rb'"executionId"\s*:\s*(\d{1,19})\s*,')
 _HEAD_BYTES = 200
-MAX_HELD_BYTES = 8 * 1024**2
-"""Most bytes of held updates of plans, unless a single one is larger."""
-
+MAX_HELD_BYTES = 8 * 1024**2  # most bytes of held updates of plans, unless a single one is larger
 TOO_LONG = "a line above the limit"
 NO_EVENT = "no event"
 TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
@@ -136,19 +124,12 @@ TORN = "a piece of an event: its line was cut or wrapped since Spark wrote it"
 
 @dataclass(slots=True)
 class Events:
-    """The used events of a log, file after file.
+    """The used events of a log, file after file."""
 
-    Attributes:
-        names: short names of the used events.
-        skipped: lines that are skipped.
-        line: number of the last line.
-        event_names: names of the events so far.
-    """
-
-    names: frozenset[str]
-    skipped: SkippedLines = SUCCESSFUL_TASKS
-    line: int = 0
-    event_names: set[str] = field(default_factory=set)
+    names: frozenset[str]  # short names of the used events
+    skipped: SkippedLines = SUCCESSFUL_TASKS  # lines that are skipped
+    line: int = 0  # number of the last line
+    event_names: set[str] = field(default_factory=set)  # names of the events so far
     _file: str = ""
     _updates: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     _held_bytes: int = 0
@@ -166,7 +147,7 @@ class Events:
         """Return a problem with a line of the current file, by default the last line."""
         return SkippedRecord(f"line {number or self.line} of {self._file}", reason)
 
-    def of(self, path: FilePlace) -> Iterator[tuple[str, Event] | SkippedRecord]:
+    def of(self, path: LogFile) -> Iterator[tuple[str, Event] | SkippedRecord]:
         """Yield name and content of each used event, and each bad line; errors as `lines`.
 
         Updates that are held back when a file turns out to be damaged come with the next file.
@@ -245,11 +226,6 @@ def _name_within(line: bytes) -> str:
     return names.pop() if len(names) == 1 else ""
 
 
-def is_list_of_events(line: bytes | None) -> bool:
-    """Return whether a line begins as a list of events does."""
-    return line is not None and _NAME.match(line.lstrip(b" [")) is not None
-
-
 def whole_events(numbered_lines: Iterable[Line]) -> Iterator[Line]:
     """Yield lines, with events that are spread over lines joined, under their first number.
 
@@ -304,17 +280,14 @@ def _mended(line: bytes) -> Event | None:
 
 
 def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
-    path: FilePlace,
+    path: LogFile,
     skipped: SkippedLines = NOTHING,
     *,
     is_whole: Callable[[bytes], bool] = lambda _: True,
 ) -> Iterator[Line]:
     """Yield the lines of a log that are not skipped, without line ends.
 
-    Args:
-        path: of the log.
-        skipped: lines to skip.
-        is_whole: returns whether a last line without line end is complete.
+    `is_whole` returns whether a last line without line end is complete.
 
     Raises:
         DamagedLogError: the bytes are damaged or cut off; all whole lines before were yielded.
@@ -375,9 +348,7 @@ def lines(  # noqa: PLR0912, PLR0915 (one loop, which takes nearly all time)
             yield number + 1, last
 
 
-WHOLE_LOG = "the log"
-"""The name of the record of a problem with the whole log."""
-
+WHOLE_LOG = "the log"  # the name of the record of a problem with the whole log
 _ROLLED = re.compile(r"events_(\d{1,9})_.*")
 _DATABRICKS = re.compile(r"eventlog(-[\d-]+)?(\.[a-z0-9]+)?")
 _STATUS = "appstatus_"
@@ -404,7 +375,7 @@ _EMPTY = f"empty, so nothing can be read; {_UNLESS}"
 class EventLog:
     """The log of one application."""
 
-    files: tuple[FilePlace, ...]  # in order
+    files: tuple[LogFile, ...]  # in order
     is_partial: bool = False  # earlier events are missing
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
@@ -415,18 +386,16 @@ class EventLog:
         if item is None:
             yield SkippedRecord(WHOLE_LOG, "no query and no job ran")
 
-    def work(
-        self, application: Application, *, with_tasks: bool = False
-    ) -> Iterator[SparkQuery | SkippedRecord]:
+    def work(self, application: Application) -> Iterator[SparkQuery | SkippedRecord]:
         """Yield every query and job when it is complete, and every problem of the log.
 
-        Args:
-            application: receives what the log has about the application.
-            with_tasks: read the figures of tasks, not only those of stages.
+        Facts of the application are added to `application`, before a query that they concern.
         """
-        names = USED_EVENTS if with_tasks else USED_EVENTS - {"SparkListenerStageSubmitted"}
-        events = Events(names, TASK_STARTS if with_tasks else SUCCESSFUL_TASKS)
-        reader = Reader(application, with_tasks, events.skipped_ends)
+        names, skipped = USED_EVENTS, TASK_STARTS
+        if not application.with_tasks:
+            names, skipped = USED_EVENTS - {"SparkListenerStageSubmitted"}, SUCCESSFUL_TASKS
+        events = Events(names, skipped)
+        reader = Reader(application, events.skipped_ends)
         for file in self.files:
             try:
                 for event in events.of(file):
@@ -455,15 +424,10 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class EventLogs:
-    """The log at one place, or several in one zip, such as those of all attempts.
+    """The log at one place, or several in one zip, such as those of all attempts."""
 
-    Attributes:
-        logs: in the order of their names.
-        others: files of the zip that are no logs.
-    """
-
-    logs: tuple[EventLog, ...]
-    others: tuple[SkippedRecord, ...] = ()
+    logs: tuple[EventLog, ...]  # in the order of their names
+    others: tuple[SkippedRecord, ...] = ()  # files of the zip that are no logs
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every execution of every log; see `Source.read`."""
@@ -517,7 +481,8 @@ def _log_at(place: FilePlace) -> EventLog | None:
         for _, line in islice(whole_events(lines(place)), _FIRST_LINES):
             if name_of(line):
                 return EventLog((place,))
-            is_empty, is_list = False, is_list or is_list_of_events(line)
+            is_empty = False
+            is_list = is_list or _NAME.match((line or b"").lstrip(b" [")) is not None
     except UnreadCodecError:
         raise
     except CutLogError as error:
@@ -599,11 +564,11 @@ def _part_numbers(names: Sequence[str]) -> list[int] | None:
     return numbers if is_whole and len(set(numbers)) == len(numbers) else None
 
 
-def _begins_a_log(file: FilePlace) -> bool:
+def _begins_a_log(file: LogFile) -> bool:
     return any(each in _FIRST_EVENTS for each in _first_names(file, 1))
 
 
-def _first_names(file: FilePlace, count: int = _FIRST_LINES) -> list[str]:
+def _first_names(file: LogFile, count: int = _FIRST_LINES) -> list[str]:
     names = list[str]()
     with suppress(InvalidInputError, OSError):
         names.extend(name_of(line) for _, line in islice(lines(file), count))

@@ -17,23 +17,19 @@ from pathlib import Path
 from fedperf_client.sources.spark.fields import MIB, Event, part, size_bytes, words
 from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 
-LONGEST_LINE = 300
-"""Most characters of a message that are shown."""
-
-EXECUTOR_REMOVED = "ExecutorRemoved"
-"""The end reason of a text about the removal of an executor."""
-
+LONGEST_LINE = 300  # most characters of a message that are shown
+EXECUTOR_REMOVED = "ExecutorRemoved"  # the end reason of a text about the removal of an executor
 _SIGNALS = 128  # an exit code above it tells the signal
+# Characters of a message that are searched, and in which causes are searched; number of causes.
 _HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
-"""Characters of a message that are searched, and in which causes are searched; number of causes."""
 
 _CAUSES = re.compile(r"^Caused by: .{0,400}", re.MULTILINE)
+# The pattern of the name of a setting; no class has such a name.
 SETTING = (
     r"(?<![\w.])spark\.(?:sql|driver|executor|task|stage|shuffle|storage|memory|network|rpc|files|io"
     r"|hadoop|hive|python|pyspark|scheduler|dynamicAllocation|serializer|broadcast|yarn|kubernetes"
     r"|mesos|checkpoint|rdd|ui|locality|cleaner|blacklist|excludeOnFailure)\.[a-z][\w.]*\w"
 )
-"""The pattern of the name of a setting; no class has such a name."""
 
 _TRACEBACK = "Traceback (most recent call last)"
 _LAST_LINE = re.compile(
@@ -41,8 +37,8 @@ _LAST_LINE = re.compile(
 )
 
 
+# End reasons of attempts that only failed if their text says so.
 KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
-"""End reasons of attempts that only failed if their text says so."""
 
 _OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
 _ABOUT_EXECUTORS = frozenset({EXECUTOR_REMOVED, "ExecutorLostFailure", "FetchFailed"})
@@ -142,8 +138,8 @@ def best_line(message: str) -> str:
     return first
 
 
+# The end reason of an attempt that could not fetch another task's output.
 FETCH_FAILED = "FetchFailed"
-"""The end reason of an attempt that could not fetch another task's output."""
 
 _LONGEST_NAME, _LONGEST_MESSAGE = 120, 1000
 _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
@@ -151,18 +147,12 @@ _MESSAGES = ("Description", "Loss Reason", "Kill Reason", "Message")
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """The reason why attempts at tasks did not succeed; local text.
+    """The reason why attempts at tasks did not succeed; local text."""
 
-    Attributes:
-        name: in one word of the log, such as the class of an exception.
-        message: of the log, cut where it is long.
-        kind: None if it is unknown.
-        missed: id and host of the executor whose files they could not fetch; otherwise empty.
-    """
-
-    name: str
-    message: str = ""
-    kind: str | None = None
+    name: str  # in one word of the log, such as the class of an exception
+    message: str = ""  # of the log, cut where it is long
+    kind: str | None = None  # None if it is unknown
+    # Id and host of the executor whose files they could not fetch; otherwise empty.
     missed: tuple[str, str] = ("", "")
 
     @classmethod
@@ -231,15 +221,14 @@ class Removal:
 class FailureText:
     """The message of a query, a job or a stage that failed; local text."""
 
-    part: str
     message: str
     kind: str | None
 
     @classmethod
-    def of(cls, part: str, text: object) -> "FailureText":
+    def of(cls, text: object) -> "FailureText":
         """Read a message, which may be missing."""
         message = text if isinstance(text, str) else ""
-        return cls(part, shortened_text(message), reason_of(message))
+        return cls(shortened_text(message), reason_of(message))
 
 
 def last_text(texts: Iterable[FailureText]) -> FailureText | None:
@@ -257,40 +246,29 @@ def shortened_text(text: str) -> str:
 
 Place = tuple[str, str]
 
-TOGETHER = 1000
-"""Milliseconds within which failures count as simultaneous."""
-
+TOGETHER = 1000  # milliseconds within which failures count as simultaneous
+# Milliseconds before and after a failure in which the removal of its executor explains it.
 _BEFORE, _AFTER = 600_000, 120_000
-"""Milliseconds before and after a failure in which the removal of its executor explains it."""
 
 _OF_TASKS, _LAST_OF_SEVERAL = "stage failure", "most recent failure"
 
 _OF_FILES = frozenset({FETCH_FAILED, "Resubmitted"})
+# End reasons of attempts that fail with an executor.
 _LOST = frozenset({"ExecutorLostFailure", "TaskResultLost"}) | _OF_FILES
-"""End reasons of attempts that fail with an executor."""
 
 
 @dataclass(slots=True)
 class FailureCause:
-    """Failures with one cause.
+    """Failures with one cause."""
 
-    Attributes:
-        kind: None if it is unknown.
-        name: of the failures, in one word of the log.
-        message: of one of them.
-        failures: attempts at tasks.
-        places: executors with their hosts that they failed with.
-        ends_job: the job failed for it.
-        summary: the kind under which Spark reports them when it gives up.
-    """
-
-    kind: str | None
-    name: str
-    message: str = ""
-    failures: list[LostAttempt] = field(default_factory=list)
+    kind: str | None  # None if it is unknown
+    name: str  # of the failures, in one word of the log
+    message: str = ""  # of one of them
+    failures: list[LostAttempt] = field(default_factory=list)  # attempts at tasks
+    # Executors with their hosts that they failed with.
     places: set[Place] = field(default_factory=set)
-    ends_job: bool = False
-    summary: str | None = None
+    ends_job: bool = False  # the job failed for it
+    summary: str | None = None  # the kind under which Spark reports them when it gives up
 
     @property
     def line(self) -> str:
@@ -441,8 +419,8 @@ def _only(names: Iterable[str]) -> str | None:
 
 
 _GIB = 2**30
+# Spark's limit for messages between driver and executors, and for Kryo's buffer
 _LARGEST_MIB = 2047
-"""Spark's limit for messages between driver and executors, and for Kryo's buffer."""
 
 _LEAST_OVERHEAD, _OVERHEAD, _PYTHON_OVERHEAD = 384 * MIB, 0.1, 0.4
 _MOST_NAMED = 3
@@ -459,218 +437,171 @@ _SIZE = re.compile(r"results of \d+ tasks \((\d{1,9}(?:\.\d{1,3})?) ([KMGT])i?B\
 _SENT = re.compile(r"was (\d{1,12}) bytes")
 _REQUIRED = re.compile(r"required: (\d{1,12})")
 _WAITED = re.compile(r"broadcast in (\d{1,9}) sec")
-_TIME = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)?")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _NAMED = re.compile(SETTING)
 _ORDERED = re.compile(rf"\bset(?:ting)? [\"'`]?({SETTING})[\"'`]? to [\"'`]?(-?\w[\w.]{{0,20}})")
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """The message of a failure, and the settings of its application."""
-
-    message: str
-    settings: SparkSettings
-
-    def seconds(self, name: str, default: int) -> int:
-        match = _TIME.fullmatch(self.settings.properties.get(name, "").strip().lower())
-        return (round(int(match[1]) * _SECONDS[match[2] or "s"]) if match else 0) or default
-
-    def number(self, pattern: re.Pattern[str]) -> int:
-        """Return the number in the message; 0 if there is none."""
-        match = pattern.search(self.message)
-        return int(match[1]) if match else 0
+def _number(pattern: re.Pattern[str], message: str) -> int:
+    """Return the number in a message; 0 if there is none."""
+    match = pattern.search(message)
+    return int(match[1]) if match else 0
 
 
-def _overhead(case: _Failure) -> tuple[str, ...]:
+def _overhead(settings: SparkSettings) -> tuple[str, ...]:
     """Return the setting of memory outside of the heap, which local mode does not have."""
-    if case.settings.runs_on("spark:", "local"):
+    if settings.runs_on("spark:", "local"):
         return ("spark.executor.memory",)
     name = "spark.executor.memoryOverhead"
-    if case.settings.runs_on("mesos"):
+    if settings.runs_on("mesos"):
         name = "spark.mesos.executor.memoryOverhead"
-    elif case.settings.runs_on("k8s") and not case.settings.knows((2, 4)):
+    elif settings.runs_on("k8s") and not settings.knows((2, 4)):
         name = "spark.kubernetes.executor.memoryOverhead"
-    elif not case.settings.knows((2, 3)):
+    elif not settings.knows((2, 3)):
         name = "spark.yarn.executor.memoryOverhead"
     # The older name of a setting still counts where it is the only one.
-    now = case.settings.size(name, 0) or case.settings.size("spark.yarn.executor.memoryOverhead", 0)
-    size = 2 * (now or _given_overhead(case))
+    now = settings.size(name, 0) or settings.size("spark.yarn.executor.memoryOverhead", 0)
+    size = 2 * (now or _given_overhead(settings))
     if name == "spark.executor.memoryOverhead":
         return (f"{name}={-(-size // _GIB)}g",)
     return (f"{name}={-(-size // _GIB) * 1024}",)  # those settings count MiB, without a unit
 
 
-def _given_overhead(case: _Failure) -> int:
-    is_python = case.settings.properties.get("spark.kubernetes.resource.type", "java") != "java"
-    factor = _PYTHON_OVERHEAD if is_python and case.settings.runs_on("k8s") else _OVERHEAD
+def _given_overhead(settings: SparkSettings) -> int:
+    is_python = settings.properties.get("spark.kubernetes.resource.type", "java") != "java"
+    factor = _PYTHON_OVERHEAD if is_python and settings.runs_on("k8s") else _OVERHEAD
     for name in ("spark.kubernetes.memoryOverheadFactor", "spark.executor.memoryOverheadFactor"):
-        match = re.fullmatch(r"\d{0,4}\.?\d{1,9}", case.settings.properties.get(name, ""))
+        match = re.fullmatch(r"\d{0,4}\.?\d{1,9}", settings.properties.get(name, ""))
         factor = float(match[0]) if match else factor
-    least = case.settings.size("spark.executor.minMemoryOverhead", _LEAST_OVERHEAD)
-    return max(least, round(factor * case.settings.size("spark.executor.memory", _GIB)))
+    least = settings.size("spark.executor.minMemoryOverhead", _LEAST_OVERHEAD)
+    return max(least, round(factor * settings.size("spark.executor.memory", _GIB)))
 
 
-def _twice(case: _Failure, name: str, default: str) -> str:
+def _twice(settings: SparkSettings, name: str, default: str) -> str:
     """Return the setting with twice its value or default: a count, seconds, or memory."""
     if default.isdecimal():
-        return f"{name}={2 * case.settings.number(name, int(default))}"
+        return f"{name}={2 * settings.number(name, int(default))}"
     if default.endswith("s"):
-        return f"{name}={2 * case.seconds(name, int(default[:-1]))}s"
-    return f"{name}={memory_setting(2 * case.settings.size(name, size_bytes(default)))}"
+        return f"{name}={2 * settings.seconds(name, int(default[:-1]))}s"
+    return f"{name}={memory_setting(2 * settings.size(name, size_bytes(default)))}"
 
 
-def _python(case: _Failure) -> tuple[str, ...]:
+def _python(settings: SparkSettings) -> tuple[str, ...]:
     """Return the setting of Python's own limit, or of the memory outside of the heap."""
     name = "spark.executor.pyspark.memory"
-    return (_twice(case, name, "1g"),) if case.settings.size(name, 0) else _overhead(case)
+    return (_twice(settings, name, "1g"),) if settings.size(name, 0) else _overhead(settings)
 
 
-def _moving(case: _Failure) -> tuple[str, ...]:
+def _moving(settings: SparkSettings) -> tuple[str, ...]:
     """Return settings that move the blocks of an executor before it goes, or store them."""
-    service = () if case.settings.runs_on("k8s") or case.settings.is_on(_SERVICE) else (_SERVICE,)
-    if not case.settings.knows((3, 1)):
+    service = () if settings.runs_on("k8s") or settings.is_on(_SERVICE) else (_SERVICE,)
+    if not settings.knows((3, 1)):
         return tuple(f"{each}=true" for each in service)
-    off = tuple(f"{each}=true" for each in _OFFERS if not case.settings.is_on(each))
+    off = tuple(f"{each}=true" for each in _OFFERS if not settings.is_on(each))
     return (off or (_FALLBACK,)) + service
 
 
-def _scaled(case: _Failure) -> tuple[str, ...]:
+def _scaled(settings: SparkSettings) -> tuple[str, ...]:
     """Return settings that keep executors whose shuffle files are still needed."""
     tracking = "spark.dynamicAllocation.shuffleTracking.enabled"
-    has_files = (
-        case.settings.is_on(_SERVICE)
-        or case.settings.is_on(tracking)
-        or not case.settings.knows((3, 0))
-    )
+    has_files = any(map(settings.is_on, (_SERVICE, tracking))) or not settings.knows((3, 0))
     idle = "spark.dynamicAllocation.executorIdleTimeout"
     return (idle,) if has_files else (f"{tracking}=true", idle)
 
 
-def _barrier(case: _Failure) -> tuple[str, ...]:
-    """Return the setting of the time that tasks of a barrier stage wait; a year by default."""
-    name = "spark.barrier.sync.timeout"
-    return (_twice(case, name, "1s"),) if name in case.settings.properties else (name,)
-
-
-def _result(case: _Failure) -> tuple[str, ...]:
+def _result(settings: SparkSettings, message: str) -> tuple[str, ...]:
     name = "spark.driver.maxResultSize"
-    match = _SIZE.search(case.message)
+    match = _SIZE.search(message)
     units = {"K": 2**10, "M": MIB, "G": _GIB, "T": 2**40}
     size = float(match[1]) * units[match[2]] if match else 0
-    return (f"{name}={memory_setting(2 * max(case.settings.size(name, _GIB, unit=1), size))}",)
+    return (f"{name}={memory_setting(2 * max(settings.size(name, _GIB, unit=1), size))}",)
 
 
-def _larger(case: _Failure, name: str, mib: int, size: re.Pattern[str], unit: str) -> str:
-    """Return a setting with twice its value, or twice the size in the message, up to the limit."""
-    now = max(case.settings.size(name, mib * MIB), case.number(size)) / MIB
-    return f"{name}={min(_LARGEST_MIB, -int(-2 * now // 1))}{unit}"
+def _larger(settings: SparkSettings, name: str, mib: int, size: int) -> int:
+    """Return twice a setting in MiB, or twice `size` (bytes) if that is more, up to the limit."""
+    now = max(settings.size(name, mib * MIB), size) / MIB
+    return min(_LARGEST_MIB, -int(-2 * now // 1))
 
 
-def _broadcast_wait(case: _Failure) -> tuple[str, ...]:
-    now = case.number(_WAITED) or case.seconds("spark.sql.broadcastTimeout", 300)
-    return (f"spark.sql.broadcastTimeout={2 * now}",)
-
-
-def _named_settings(case: _Failure) -> tuple[str, ...]:
+def _named_settings(message: str) -> tuple[str, ...]:
     """Return the settings that the message names, with the values that it recommends."""
-    values = {match[1]: f"={match[2]}" for match in _ORDERED.finditer(case.message[:4000])}
-    names = dict.fromkeys(_NAMED.findall(case.message[:4000]))
+    values = {match[1]: f"={match[2]}" for match in _ORDERED.finditer(message[:_HEAD])}
+    names = dict.fromkeys(_NAMED.findall(message[:_HEAD]))
     return tuple(f"{each}{values.get(each, '')}" for each in names)[:_MOST_NAMED]
 
 
-_COMPUTED: Mapping[str, Callable[[_Failure], tuple[str, ...]]] = {
-    "overhead": _overhead,
-    "task_memory": lambda case: (_twice(case, case.settings.memory_name, "1g"),),
-    "python": _python,
-    "faulthandler": lambda case: (
-        ("spark.python.worker.faulthandler.enabled=true",) if case.settings.knows((3, 2)) else ()
-    ),
-    "moving": _moving,
-    "scaled": _scaled,
-    # On YARN it is YARN that names the local disks.
-    "disk": lambda case: (
-        ("yarn.nodemanager.local-dirs" if case.settings.runs_on("yarn") else "spark.local.dir"),
-    ),
-    "excluded": lambda case: tuple(
-        f"spark.{'excludeOnFailure' if case.settings.knows((3, 1)) else 'blacklist'}.{each}"
-        for each in ("enabled", "timeout")
-    ),
-    "barrier": _barrier,
-    # How long Spark waits for a Python worker; fixed before Spark 3.1.
-    "connect": lambda case: (
-        (_twice(case, "spark.python.authenticate.socketTimeout", "15s"),)
-        if case.settings.knows((3, 1))
-        else ()
+_BARRIER = "spark.barrier.sync.timeout"  # a year by default
+_RPC, _KRYO = "spark.rpc.message.maxSize", "spark.kryoserializer.buffer.max"
+_BROADCAST = "spark.sql.broadcastTimeout"
+
+# Settings that follow from the message, or from several settings.
+_COMPUTED: Mapping[str, Callable[[SparkSettings, str], tuple[str, ...]]] = {
+    "overhead": lambda settings, _: _overhead(settings),
+    "python": lambda settings, _: _python(settings),
+    "moving": lambda settings, _: _moving(settings),
+    "scaled": lambda settings, _: _scaled(settings),
+    "barrier": lambda settings, _: (
+        _twice(settings, _BARRIER, "1s") if _BARRIER in settings.properties else _BARRIER,
     ),
     "result": _result,
     # In MiB without a unit.
-    "rpc": lambda case: (_larger(case, "spark.rpc.message.maxSize", 128, _SENT, ""),),
-    "kryo": lambda case: (_larger(case, "spark.kryoserializer.buffer.max", 64, _REQUIRED, "m"),),
-    "broadcast_wait": _broadcast_wait,
-    "told": _named_settings,
+    "rpc": lambda settings, text: (f"{_RPC}={_larger(settings, _RPC, 128, _number(_SENT, text))}",),
+    "kryo": lambda settings, text: (
+        f"{_KRYO}={_larger(settings, _KRYO, 64, _number(_REQUIRED, text))}m",
+    ),
+    "broadcast_wait": lambda settings, text: (
+        f"{_BROADCAST}={2 * (_number(_WAITED, text) or settings.seconds(_BROADCAST, 300))}",
+    ),
+    "told": lambda _, text: _named_settings(text),
 }
-"""Settings that follow from the message, or from several settings."""
-
-
-def _lines(settings: Sequence[str], case: _Failure) -> Iterator[str]:
-    """Yield the settings of a kind of `failures.toml`, each as its name or as `name=value`."""
-    for each in settings:
-        name, _, value = each.partition("=")
-        if each.startswith("@"):
-            yield from _COMPUTED[each[1:]](case)
-        elif value.startswith("2*"):
-            yield _twice(case, name, value[2:])
-        else:
-            yield each
 
 
 @dataclass(frozen=True, slots=True)
 class FailureAdvice:
-    """Advice about a failure.
+    """Advice about a failure."""
 
-    Attributes:
-        reason: what happened, for people.
-        action: what would change it.
-        settings: names of all settings, also of those without a computed value.
-        conf: settings with values, each like `spark.executor.memory=8g`.
-    """
-
-    reason: str
-    action: str
-    settings: tuple[str, ...] = ()
-    conf: tuple[str, ...] = ()
-
-
-def advice_on(kind: str, message: str, settings: SparkSettings) -> FailureAdvice:
-    """Return the advice about a kind of failure.
-
-    Args:
-        kind: of the failure.
-        message: everything in the log about it; some messages have sizes.
-        settings: of the application.
-    """
-    row = failure_table()[0][kind]
-    lines = tuple(_lines(row.settings, _Failure(message, settings)))
-    return FailureAdvice(
-        row.reason,
-        row.action,
-        tuple(dict.fromkeys(each.partition("=")[0] for each in lines)),
-        tuple(each for each in lines if "=" in each),
-    )
+    reason: str  # what happened, for people
+    action: str  # what would change it
+    settings: tuple[str, ...] = ()  # names of all settings, also of those without a computed value
+    conf: tuple[str, ...] = ()  # settings with values, each like `spark.executor.memory=8g`
 
 
 def advice_for(cause: FailureCause, settings: SparkSettings) -> FailureAdvice:
     """Return the advice about a cause, and about the limit at which Spark gave up for it.
 
-    The action names the settings that have no computed value. Arguments are those of `advice_on`.
+    The action names the settings that have no computed value. Some values follow from sizes in the
+    message of the cause.
     """
-    kinds = [each for each in (cause.kind, cause.summary) if each]
-    advices = [advice_on(each, cause.message, settings) for each in kinds]
-    if not advices:
+    kinds = [failure_table()[0][each] for each in (cause.kind, cause.summary) if each]
+    if not kinds:
         return FailureAdvice("of no known reason", "see what the code does at that place")
-    names = tuple(name for each in advices for name in each.settings)
-    conf = tuple(line for each in advices for line in each.conf)
+    names, conf = list[str](), list[str]()
+    for kind in kinds:
+        lines = list(_lines(kind.settings, cause.message, settings))
+        names += dict.fromkeys(each.partition("=")[0] for each in lines)
+        conf += [each for each in lines if "=" in each]
     bare = [each for each in names if each not in {line.partition("=")[0] for line in conf}]
     named = f" ({', '.join(bare)})" if bare else ""
-    return FailureAdvice(advices[0].reason, advices[0].action + named, names, conf)
+    return FailureAdvice(kinds[0].reason, kinds[0].action + named, tuple(names), tuple(conf))
+
+
+def _lines(names: Iterable[str], message: str, settings: SparkSettings) -> Iterator[str]:
+    """Yield the settings of a kind of `failures.toml`, each as its name or as `name=value`."""
+    for each in names:
+        line, *condition = each.split()
+        name, _, value = line.partition("=")
+        if condition and not _holds(settings, *condition):
+            continue
+        if line.startswith("@"):
+            yield from _COMPUTED[line[1:]](settings, message)
+        elif value.startswith("2*"):
+            yield _twice(settings, name, value[2:])
+        else:
+            yield line
+
+
+def _holds(settings: SparkSettings, word: str, value: str) -> bool:
+    """Return whether a condition on the version, or on the cluster manager, holds."""
+    if word in ("on", "off"):
+        return settings.runs_on(value) is (word == "on")
+    major, minor = map(int, value.split("."))
+    return settings.knows((major, minor)) is (word == "since")

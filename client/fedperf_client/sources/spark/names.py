@@ -39,22 +39,19 @@ _INTERACTIVE = re.compile(
 )
 
 _UNIMPORTANT = frozenset({OperatorKind.EXCHANGE, OperatorKind.SORT, OperatorKind.MAP})
+# Names of kinds that count as the same; other kinds have their own name.
 _NAMES = {
     OperatorKind.AGGREGATE: "group",
     OperatorKind.GLOBAL_AGGREGATE: "group",
     OperatorKind.DISTINCT: "group",
     OperatorKind.CROSS: "join",
 }
-"""Names of kinds that count as the same; other kinds have their own name."""
 
 
 def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
-    """Return the name of a workload.
+    """Return the name of a workload of an application, by the shape of its plan.
 
-    Args:
-        application: its name.
-        shape: of its plan.
-        call_site: of a job without a query, such as "count at /home/me/clean.py:13".
+    A job without a query has a call site as well, such as "count at /home/me/clean.py:13".
     """
     site = stripped(_DIRECTORIES.sub("", call_site))
     return f"{stripped(application) or 'spark'}/{site}{'-' if site else ''}{shape}"

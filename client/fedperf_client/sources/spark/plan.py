@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from fedperf_client.sources.spark.fields import (
     Event,
@@ -53,6 +54,7 @@ _WRAPPERS = re.compile(
     r"ResultQueryStage|AdaptivePlan|Subquery.*Wrapper)$"
 )
 
+# The first pattern that matches a name gives its kind.
 _RULES = {
     OperatorKind.TABLE_SOURCE: (
         r"Scan (?:jdbc|JDBC).*|Scan (?:ExistingRDD|OneRowRelation|In-memory|hive).*|"
@@ -100,7 +102,6 @@ _RULES = {
         r"Merge)\b.*|(?:CacheTable|UncacheTable|RefreshTable|DeleteFromTable).*"
     ),
 }
-"""The first pattern that matches a name gives its kind."""
 
 _KINDS = tuple((re.compile(pattern), kind) for kind, pattern in _RULES.items())
 
@@ -112,13 +113,26 @@ _BESIDE_THE_JVM = re.compile(r"Python|PySpark|InPandas|InArrow")
 _LIMIT = re.compile(r"^\w*?(?:Limit\w* |TakeOrderedAndProject\(limit=|Tail )(\d{1,12})")
 
 
+class NodeName(NamedTuple):
+    """The meaning of the name of a node, a call or an RDD."""
+
+    kind: OperatorKind | None  # None for a layer that only wraps others
+    code_steps: int  # of code that it runs for each row; 0 if none
+    is_accelerated: bool  # another engine than Spark's own runs it
+
+
 @lru_cache(maxsize=1024)
-def kind_of(name: str) -> OperatorKind | None:
-    """Return the kind of a node by its name; None for a layer that only wraps others."""
-    plain = _plain(name)
-    if _WRAPPERS.match(plain):
-        return None
-    return next((kind for rule, kind in _KINDS if rule.fullmatch(plain)), OperatorKind.OTHER)
+def parse_name(name: str) -> NodeName:
+    """Return the meaning of a name, with or without what accelerators add to it."""
+    name = name.strip()[:_LONGEST_NAME]
+    accelerator, plain = _ACCELERATED.search(name), _ACCELERATED.sub("", name)
+    kinds = (kind for rule, kind in _KINDS if rule.fullmatch(plain))
+    parsing = PARSES_TEXT if _TEXT.fullmatch(plain) else 0
+    return NodeName(
+        None if _WRAPPERS.match(plain) else next(kinds, OperatorKind.OTHER),
+        RUNS_PYTHON if _PYTHON.fullmatch(plain) else parsing,
+        accelerator is not None and accelerator[0] != "Exec",
+    )
 
 
 def grouping_kind(description: str) -> OperatorKind:
@@ -142,40 +156,19 @@ def limit_of(description: str) -> float | None:
 
 
 @lru_cache(maxsize=1024)
-def steps_of(name: str) -> int:
-    """Return the steps of code that a node runs for each row, by its name; 0 if none."""
-    plain = _plain(name)
-    if _PYTHON.fullmatch(plain):
-        return RUNS_PYTHON
-    return PARSES_TEXT if _TEXT.fullmatch(plain) else 0
-
-
-@lru_cache(maxsize=1024)
-def is_accelerated(name: str) -> bool:
-    """Return whether another engine than Spark's own runs a node, by its name."""
-    match = _ACCELERATED.search(name.strip()[:_LONGEST_NAME])
-    return match is not None and match[0] != "Exec"
-
-
-@lru_cache(maxsize=1024)
 def runs_python(name: str) -> bool:
     """Return whether a node, RDD or scope runs Python outside of the JVM, by its name."""
     return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None
 
 
-def _plain(name: str) -> str:
-    """Return a name without what accelerators add to it."""
-    return _ACCELERATED.sub("", name.strip()[:_LONGEST_NAME])
-
-
 _UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
 
+# Counters of time. An operator has one of them, or several that count different times.
 _TIME_COUNTERS = frozenset(
     {"duration", "scan time", "sort time", "time in aggregation build", "shuffle write time",
      "fetch wait time", "time to build", "time to build hash map", "time to collect",
      "time to broadcast", "op time", "opTime"}
 )  # fmt: skip
-"""Counters of time. An operator has one of them, or several that count different times."""
 
 Times = tuple[tuple[int, float], ...]  # ids of counters of time, and the seconds of their units
 
@@ -207,8 +200,7 @@ MAX_NODES = 4 * MAX_OPERATORS  # most nodes of a plan, with its wrappers
 MAX_ROUNDS = 8  # passes over a plan in which rows are propagated
 
 ROWS = ("number of output rows", "output rows", "rows output", "num output rows")
-MOVED_ROWS = ("shuffle records written", "records read")
-"""Names of counters, the best first."""
+MOVED_ROWS = ("shuffle records written", "records read")  # names of counters, the best first
 
 SIZES = ("data size", "data size (bytes)", "partition data size", "size of files read",
          "written output", "filesystem read data size")  # fmt: skip
@@ -314,7 +306,7 @@ def read_plan(info: Event) -> PhysicalPlan:
     names = {str(each.get("nodeName")) for each in infos}
     return PhysicalPlan(
         tuple(_node(each, below) for each, below in zip(infos, children, strict=True)),
-        any(map(is_accelerated, names)),
+        any(parse_name(each).is_accelerated for each in names),
         any(map(runs_python, names)),
     )
 
@@ -358,9 +350,8 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
 
 
 def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
-    name = text(info, "nodeName")
-    kind = kind_of(name)
-    description = words(info, "simpleString")
+    name, description = text(info, "nodeName"), words(info, "simpleString")
+    kind, code_steps, _ = parse_name(name)
     if kind is OperatorKind.AGGREGATE:
         kind = grouping_kind(description)
     if kind is None:
@@ -383,7 +374,7 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
-        code_steps=steps_of(name),
+        code_steps=code_steps,
         times=times_of(info),
         children=children,
     )

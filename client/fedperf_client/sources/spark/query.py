@@ -25,27 +25,25 @@ from fedperf_client.sources.spark.fields import (
     part,
     words,
 )
-from fedperf_client.sources.spark.names import job_name
 from fedperf_client.sources.spark.plan import PhysicalPlan, PlanTooLargeError, read_plan
 from fedperf_client.sources.spark.rdd import StageRun, read_stage
 from fedperf_shared.execution import ClusterConfig
 
 Longs = NDArray[np.int64]
 
+# The end reason of a task that had succeeded, when its output was lost with its executor.
 RESUBMITTED = "Resubmitted"
-"""The end reason of a task that had succeeded, when its output was lost with its executor."""
 
 SUCCEEDED = -1  # among the ends of attempts, which else are numbers of reasons
+# Columns of each attempt at a task: start and end, as the driver saw them; the number of its
+# executor (-1 if unknown) and of its end reason; the time in its own code; bytes and rows that it
+# read from files and shuffles.
 COLUMNS = ("launched", "finished", "executor", "end", "run", "read_bytes", "read_rows")
-"""Columns of each attempt at a task: start and end, as the driver saw them; the number of its
-executor (-1 if unknown) and of its end reason; the time in its own code; bytes and rows that it
-read from files and shuffles.
-"""
 
 _ATTEMPT = np.dtype([(each, np.int64) for each in COLUMNS])
 
+# Most reasons and executors of one job. Later ones have no message and no name.
 MAX_REASONS, MAX_NAMES = 500, 5_000
-"""Most reasons and executors of one job. Later ones have no message and no name."""
 
 _LONGEST_NAME = 120
 _NANOSECONDS = 1_000_000  # in a millisecond
@@ -260,18 +258,18 @@ LOST_END = "no end of it is told, though its application went on"
 
 MAX_COUNTERS = 20_000  # counters of one query; later ones are ignored
 
+# Spark's own counters of a stage that are summed over its tasks, and their names here
 TOTALS = {
     "internal.metrics.executorCpuTime": "cpu_nanoseconds",
     "internal.metrics.executorDeserializeCpuTime": "cpu_nanoseconds",
     "internal.metrics.input.bytesRead": "read_bytes",
     "internal.metrics.output.bytesWritten": "written_bytes",
 }
-"""Spark's own counters of a stage that are summed over its tasks, and their names here."""
 
 MAX_FAILURES = 20  # messages of jobs and stages that are kept for one query
 
+# Share of the announced tasks of a stage. If fewer are reported, Spark dropped events.
 WHOLE = 0.95
-"""Share of the announced tasks of a stage. If fewer are reported, Spark dropped events."""
 
 Interval = tuple[int, int]  # two timestamps, in milliseconds since 1970
 Time = TypeVar("Time", int, float)
@@ -350,22 +348,12 @@ class SparkQuery:
     counted_size: int = 0  # its `size` that the reader has counted
     counted_tasks: int = 0  # task ends that are kept for it
 
-    @classmethod
-    def of_job(cls, number: int, at: int, event: Event) -> "SparkQuery":
-        """Return a job without a query from its start event."""
-        stages = fields.objects(event, "Stage Infos")
-        last = max(stages, key=lambda stage: fields.integer(stage, "Stage ID"), default={})
-        query = cls(number, at, root=number, is_job=True)
-        query.call_site = fields.line(last, "Stage Name")
-        query.display_name = job_name(query.call_site, stages)
-        return query
-
     def __str__(self) -> str:
         return f"{'job' if self.is_job else 'query'} {self.number}"
 
-    def failed(self, part: str, message: object) -> None:
+    def failed(self, message: object) -> None:
         """Record that the query, or a part of it, failed."""
-        self.failures.append(FailureText.of(part, message))
+        self.failures.append(FailureText.of(message))
         del self.failures[:-MAX_FAILURES]
 
     def take_plan(self, event: Event) -> None:
@@ -374,26 +362,6 @@ class SparkQuery:
             self.plan, self.problem = read_plan(fields.mapping(event, "sparkPlanInfo")), ""
         except PlanTooLargeError as error:
             self.plan, self.problem = PhysicalPlan(), str(error)
-
-    def take_end(self, event: Event) -> None:
-        """Read its end."""
-        self.ended_at = fields.milliseconds(event, "time")
-        error = event.get("errorMessage")
-        self.has_error = None if error is None else bool(error)
-        self.failure = fields.line(event, "errorMessage") or self.failure
-        if self.has_error:
-            self.failed(str(self), error)
-
-    def take_job_end(self, number: int, event: Event) -> None:
-        """Read the end of one of its jobs."""
-        self.open_jobs.discard(number)
-        result = fields.part(event, "Job Result")
-        if result.get("Result") != "JobSucceeded":
-            error = fields.part(result, "Exception")
-            self.has_failed_jobs, self.failure = True, fields.line(error, "Message")
-            self.failed(f"job {number}", error.get("Message"))
-        if "Completion Time" in event:  # from Spark 1.5 on
-            self.last_stage_at = fields.milliseconds(event, "Completion Time")
 
     def take_stage_end(self, stage: StageAttempt, info: Event) -> None:
         """Read the end of an attempt at a stage."""
@@ -406,7 +374,7 @@ class SparkQuery:
         stage.announced = fields.count(info, "Number of Tasks")
         stage.is_done = "Failure Reason" not in info
         if not stage.is_done:
-            self.failed(str(stage), info.get("Failure Reason"))
+            self.failed(info.get("Failure Reason"))
         self.has_failed_tasks |= stage.attempt > 0
         for each in fields.objects(info, "Accumulables"):
             name = each.get("Name")
@@ -530,12 +498,6 @@ class SparkQuery:
     def has_failed(self) -> bool:
         """Return whether it ended with an error, by the rule of Spark's own user interface."""
         return self.has_failed_jobs if self.has_error is None else self.has_error
-
-    @property
-    def is_accelerated(self) -> bool:
-        """Return whether another engine than Spark's own ran a part of it."""
-        stages = self.stages.values()
-        return self.plan.is_accelerated or any(r.is_accelerated for s in stages for r in s.rdds)
 
     @property
     def end(self) -> int:

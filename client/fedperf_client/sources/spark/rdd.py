@@ -22,10 +22,8 @@ from fedperf_client.sources.spark.plan import (
     PhysicalPlan,
     PlanNode,
     PlanTooLargeError,
-    is_accelerated,
-    kind_of,
+    parse_name,
     runs_python,
-    steps_of,
 )
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
@@ -33,6 +31,7 @@ INTERNAL = "internal.metrics."  # how the names of Spark's own counters begin
 
 _LONGEST_SCOPE, _LONGEST_ID = 1000, 40
 
+# Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`.
 _CALLS: Mapping[str, OperatorKind] = {
     name: kind
     for kind, names in {
@@ -66,8 +65,8 @@ _CALLS: Mapping[str, OperatorKind] = {
     }.items()
     for name in names.split()
 }
-"""Kinds of Spark's API calls; other calls are named as SQL operators, or are `OTHER`."""
 
+# Kinds of RDDs without a call, by class name; None only leads to others.
 _CLASSES: Mapping[str, OperatorKind | None] = {
     **dict.fromkeys(("ParallelCollectionRDD", "EmptyRDD"), OperatorKind.TABLE_SOURCE),
     **dict.fromkeys(("HadoopRDD", "NewHadoopRDD", "FileScanRDD"), OperatorKind.FILE_SOURCE),
@@ -78,7 +77,6 @@ _CLASSES: Mapping[str, OperatorKind | None] = {
     "CartesianRDD": OperatorKind.CROSS,
     **dict.fromkeys(("SQLExecutionRDD", "ShuffledRDD"), None),
 }
-"""Kinds of RDDs without a call, by class name; None only leads to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +155,13 @@ def has_python(info: Event) -> bool:
 def _rdd(info: Event) -> Rdd:
     number = fields.integer(info, "RDD ID")
     scope, call = _scope(number, info)
+    kind, code_steps, is_accelerated = parse_name(call or fields.words(info, "Name"))
     if call:
-        kind = _CALLS[call] if call in _CALLS else kind_of(call)
+        kind = _CALLS.get(call, kind)
     else:
-        call = fields.words(info, "Name")
-        kind = _CLASSES.get(call, OperatorKind.OTHER)
+        kind = _CLASSES.get(fields.words(info, "Name"), OperatorKind.OTHER)
     parents = dict.fromkeys(x for x in fields.sequence(info, "Parent IDs") if isinstance(x, int))
-    return Rdd(number, scope, kind, steps_of(call), tuple(parents), is_accelerated(call))
+    return Rdd(number, scope, kind, code_steps, tuple(parents), is_accelerated)
 
 
 def _scope(number: int, info: Event) -> tuple[str, str]:
@@ -195,10 +193,7 @@ class _Step:
 
 
 def job_plan(stages: Sequence[StageRun]) -> tuple[PhysicalPlan, dict[int, int]]:
-    """Return the operators of a job, and their figures as counters of a plan.
-
-    Args:
-        stages: that ended, each once.
+    """Return the operators of a job, whose stages ended, and their figures as counters of a plan.
 
     Raises:
         MalformedEventError: its RDDs form a cycle.

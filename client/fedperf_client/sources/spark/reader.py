@@ -22,7 +22,7 @@ from fedperf_client.sources.spark import fields
 from fedperf_client.sources.spark.cluster import Executors, profile_of
 from fedperf_client.sources.spark.failures import KILLED, is_out_of_memory, last_text
 from fedperf_client.sources.spark.fields import Event
-from fedperf_client.sources.spark.names import query_name, shape_of, workload_of
+from fedperf_client.sources.spark.names import job_name, query_name, shape_of, workload_of
 from fedperf_client.sources.spark.plan import carried_out_by, workflow_of
 from fedperf_client.sources.spark.query import COLUMNS, Interval, OpenWork, SparkQuery, StageAttempt
 from fedperf_client.sources.spark.rdd import has_python, job_plan
@@ -61,30 +61,17 @@ _NODE_TYPES = (
 
 
 @dataclass(slots=True)
-class Gaps:
-    """Times of an application in which no query and no job ran."""
-
-    milliseconds: int = 0  # sum of all gaps
-    core_milliseconds: float = 0.0  # the same, times the cores of the executors in them
-    longest: list[tuple[int, Interval]] = field(default_factory=list)  # lengths with intervals
-
-    def add(self, start: int, end: int, executors: Executors) -> None:
-        """Add a gap, if `end` is after `start`."""
-        if end <= start:
-            return
-        self.milliseconds += end - start
-        self.core_milliseconds += executors.core_time_during(start, end)
-        gaps = [*self.longest, (end - start, (start, end))]
-        self.longest = sorted(gaps, reverse=True)[:MOST_GAPS]
-
-
-@dataclass(slots=True)
 class Application:
     """An application, as far as its log was read. Timestamps are milliseconds since 1970."""
 
     is_partial: bool = False  # a part of its log is missing
+    with_tasks: bool = False  # the figures of tasks are read, not only those of stages
     executors: Executors = field(default_factory=Executors)
-    gaps: Gaps = field(default_factory=Gaps)
+    # Times in which no query and no job ran: their sum, the same times the cores of the executors
+    # in them, and the longest with their lengths.
+    idle_milliseconds: int = 0
+    idle_core_milliseconds: float = 0.0
+    longest_gaps: list[tuple[int, Interval]] = field(default_factory=list)
     settings: SparkSettings = field(default_factory=SparkSettings)  # that it was started with
     submitted_at: int | None = None  # None if unknown
     stopped_at: int | None = None  # the latest timestamp if its end is missing
@@ -128,12 +115,20 @@ class Application:
         """Move the latest timestamp of the log forward."""
         self.latest = max(self.latest, at)
 
-    def settle(self, query: SparkQuery, *, with_slots: bool = True) -> None:
+    def add_gap(self, start: int, end: int) -> None:
+        """Add a time without a query or job, if `end` is after `start`."""
+        if end > start:
+            self.idle_milliseconds += end - start
+            self.idle_core_milliseconds += self.executors.core_time_during(start, end)
+            gaps = [*self.longest_gaps, (end - start, (start, end))]
+            self.longest_gaps = sorted(gaps, reverse=True)[:MOST_GAPS]
+
+    def settle(self, query: SparkQuery) -> None:
         """Set the executors of a query at its end, as long as they are known.
 
         The time before its first task, while there was no executor, is not run time.
         """
-        if not (query.jobs or with_slots) and query.plan.is_command:
+        if not (query.jobs or self.with_tasks) and query.plan.is_command:
             return  # no execution
         if query.first_stage_at is not None:
             query.started_at = query.submitted_at = query.first_stage_at
@@ -150,7 +145,7 @@ class Application:
             for stage in query.attempts.values():  # earlier executors had gone before a task began
                 if stage.submitted_at is not None and stage.submitted_at < query.waited[1]:
                     stage.had_executors = False
-        query.slots = self.executors.slots_of(begin, end) if with_slots else 0
+        query.slots = self.executors.slots_of(begin, end) if self.with_tasks else 0
         query.cluster = self.executors.during(begin, end)
 
     @property
@@ -172,23 +167,23 @@ class Application:
             if query.is_job:  # its plan follows from the stages that ran
                 query.plan, query.counters = job_plan(tuple(query.stages.values()))
                 query.shape = shape_of(query.plan)
-        except InvalidInputError as error:
-            query.problem = query.problem or str(error)
-        reason = query.problem or _skip_reason(query)
-        if reason or query.cluster is None:
-            return SkippedRecord(str(query), reason or "no executor is known for its time")
-        try:
+            reason = query.problem or _skip_reason(query)
+            if reason or query.cluster is None:
+                return SkippedRecord(str(query), reason or "no executor is known for its time")
             return self._execution(query, query.cluster)
         except InvalidInputError as error:
-            return SkippedRecord(str(query), str(error))
+            return SkippedRecord(str(query), query.problem or str(error))
 
     def _execution(self, query: SparkQuery, cluster: ClusterConfig) -> Execution:
         # The same id whenever and wherever this log is read; local.
         identity = repr((*self._identity, str(query), query.started_at))
         counted = workflow_of(query.plan, query.counters)
         vendor = "databricks" if self.settings.is_databricks else "spark"
+        rdds = (rdd for stage in query.stages.values() for rdd in stage.rdds)
         remarks = {
-            ExecutionWarning.ACCELERATED: query.is_accelerated,
+            # Another engine than Spark's own ran a part of it.
+            ExecutionWarning.ACCELERATED: query.plan.is_accelerated
+            or any(each.is_accelerated for each in rdds),
             ExecutionWarning.FAILED_TASKS: query.has_failed_tasks,
             ExecutionWarning.INCOMPLETE: self.is_partial or query.is_incomplete,
         }
@@ -250,10 +245,8 @@ class Reader:
     """The running queries and jobs of an application: `take` its events in order, then `end`."""
 
     application: Application = field(default_factory=Application)
-    wants_tasks: bool = False  # the figures of tasks are read
-    skipped_ends: Callable[[int], int | None] = lambda _: (
-        0
-    )  # task ends of a stage that were skipped
+    # Returns how many task ends of a stage were skipped; None if unknown.
+    skipped_ends: Callable[[int], int | None] = lambda _: 0
     _open: dict[tuple[bool, int], SparkQuery] = field(default_factory=dict)  # by is_job, number
     _jobs: dict[int, SparkQuery] = field(default_factory=dict)
     _stages: dict[int, SparkQuery] = field(default_factory=dict)
@@ -289,14 +282,14 @@ class Reader:
             others = self._running.worked - (not query.is_running)  # without itself, if it rested
             query.close(application.stopped_at, went_on=others > query.before)
             if query.ended_at is not None and not is_settled:
-                application.settle(query, with_slots=self.wants_tasks)
+                application.settle(query)
             ends.append(application.latest if query.ended_at is None else query.ended_at)
             self._dispatch(query)
         self._open.clear()
         if application.stopped_at is None:
             application.stopped_at = application.latest
         if self._free_since is not None or len(ends) > 1:
-            application.gaps.add(max(ends), application.stopped_at, application.executors)
+            application.add_gap(max(ends), application.stopped_at)
         output, self._output = self._output, []
         return output
 
@@ -316,7 +309,7 @@ class Reader:
         query.description = query_name(
             fields.line(event, "description"), event.get("sparkPlanInfo")
         )
-        if self.wants_tasks:
+        if self.application.with_tasks:
             session = used_settings(fields.part(event, "modifiedConfigs"))
             query.settings = {**session, **query.settings}
         if "sparkPlanInfo" in event:
@@ -336,7 +329,7 @@ class Reader:
     def _begin(self, query: SparkQuery) -> None:
         if (alone := self._running.alone) is not None and alone.seems_over and not query.is_nested:
             # Nothing of that query runs. Its end is lost, or still to come.
-            self.application.settle(alone, with_slots=self.wants_tasks)
+            self.application.settle(alone)
             self._running.stops(alone)
             self._free_since = max(self._free_since or query.started_at, query.started_at)
         query.before = self._running.worked
@@ -344,10 +337,8 @@ class Reader:
         self.application.reach(query.started_at)
         if query.is_nested:
             return
-        if self.wants_tasks and not self._running.count and self._free_since is not None:
-            self.application.gaps.add(
-                self._free_since, query.started_at, self.application.executors
-            )
+        if self.application.with_tasks and not self._running.count and self._free_since is not None:
+            self.application.add_gap(self._free_since, query.started_at)
         self._running.begins(query)
 
     def _query_of(self, event: Event) -> SparkQuery | None:
@@ -373,12 +364,17 @@ class Reader:
         if query is None:
             return
         query.was_alone = query.was_alone and (query.is_running or query.ended_at is not None)
-        query.take_end(event)
+        query.ended_at = fields.milliseconds(event, "time")
+        error = event.get("errorMessage")
+        query.has_error = None if error is None else bool(error)
+        query.failure = fields.line(event, "errorMessage") or query.failure
+        if error:
+            query.failed(error)
         root = self._open.get((False, query.root))
         if root is not None and query.is_nested:
             root.plan = carried_out_by(root.plan, query.plan)
         if query.open_jobs:  # the last of them may end much later
-            self.application.settle(query, with_slots=self.wants_tasks)
+            self.application.settle(query)
         self._finish(query)
 
     def _job_started(self, event: Event) -> None:
@@ -392,11 +388,14 @@ class Reader:
         else:
             if (True, number) in self._open:
                 self._forget(self._open[True, number])
-            query = SparkQuery.of_job(number, at, event)
+            query = SparkQuery(number, at, root=number, is_job=True, has_start=has_start)
+            infos = fields.objects(event, "Stage Infos")
+            last = max(infos, key=lambda each: fields.integer(each, "Stage ID"), default={})
+            query.call_site = fields.line(last, "Stage Name")
+            query.display_name = job_name(query.call_site, infos)
             self._begin(query)
-            query.has_start = has_start
         query.description = query.description or fields.line(properties, _DESCRIPTION)
-        query.settings |= used_settings(properties) if self.wants_tasks else {}
+        query.settings |= used_settings(properties) if self.application.with_tasks else {}
         query.submitted_at = at if query.submitted_at is None else min(at, query.submitted_at)
         stages = [each for each in fields.sequence(event, "Stage IDs") if isinstance(each, int)]
         self._next_job = max(self._next_job, number + 1)
@@ -477,7 +476,7 @@ class Reader:
         if not stage.has_begun:  # its start is missing, and most other ends may be skipped
             query.task_began(fields.part(event, "Task Info"))
         stage.has_begun = True
-        if self.wants_tasks and not query.is_given_up:
+        if self.application.with_tasks and not query.is_given_up:
             stage.take(event, end)
             query.counted_tasks += 1
             self._tasks += 1
@@ -492,7 +491,14 @@ class Reader:
             self.application.reach(fields.milliseconds(event, "Completion Time"))
         query = self._jobs.pop(number, None)
         if query is not None:
-            query.take_job_end(number, event)
+            query.open_jobs.discard(number)
+            result = fields.part(event, "Job Result")
+            if result.get("Result") != "JobSucceeded":
+                error = fields.part(result, "Exception")
+                query.has_failed_jobs, query.failure = True, fields.line(error, "Message")
+                query.failed(error.get("Message"))
+            if "Completion Time" in event:  # from Spark 1.5 on
+                query.last_stage_at = fields.milliseconds(event, "Completion Time")
             if query.is_job:
                 query.ended_at = query.last_stage_at or self.application.latest
             self._finish(query)
@@ -508,7 +514,7 @@ class Reader:
         """Set the executors of a query, if it is complete now."""
         if not query.is_complete or self._open.get((query.is_job, query.number)) is not query:
             return
-        self.application.settle(query, with_slots=self.wants_tasks)
+        self.application.settle(query)
         self._complete.append(query)
         if not query.is_nested:
             self._running.stops(query)
@@ -580,5 +586,5 @@ _HANDLERS: Mapping[str, Callable[[Reader, Event], None]] = {
     "SparkListenerJobEnd": Reader._job_ended,
 }
 _BEGINNINGS = frozenset({"SparkListenerSQLExecutionStart", "SparkListenerJobStart"})
+# Names of the events that are read; of the ends of tasks, those of failed ones.
 USED_EVENTS = frozenset(_HANDLERS)
-"""Names of the events that are read; of the ends of tasks, those of failed ones."""

@@ -34,6 +34,8 @@ _NAMES = """
 _USED = frozenset(f"spark.{name}" for name in _NAMES.split())
 
 _LONGEST_VALUE = 100
+_TIME = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})")
 
 
@@ -124,6 +126,11 @@ class SparkSettings:
         value = self.properties.get(name, "")
         is_number = value.isascii() and value.isdecimal() and len(value) <= 9  # noqa: PLR2004
         return int(value) if is_number else default
+
+    def seconds(self, name: str, default: int) -> int:
+        """Return the seconds of a time, which has a unit or is a number of seconds."""
+        match = _TIME.fullmatch(self.properties.get(name, "").strip().lower())
+        return (round(int(match[1]) * _SECONDS[match[2] or "s"]) if match else 0) or default
 
     def is_on(self, name: str, *, default: bool = False) -> bool:
         """Return whether a setting is true."""

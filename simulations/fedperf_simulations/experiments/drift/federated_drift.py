@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_shared.model.checkpoint import load_model, save_model
-from fedperf_shared.model.fit import fit, predict
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
@@ -54,6 +51,8 @@ from fedperf_simulations.federation.federated_year import (
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
+from fedperf_simulations.model.fit import fit, predict
+from fedperf_simulations.model.ggfn import GGFN, load_model, save_model
 
 Floats = NDArray[np.float64]
 

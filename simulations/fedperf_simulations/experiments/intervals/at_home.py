@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.query_encoding import History
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error

@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from fedperf_client.charts.kit import FAINT, INK, svg
-from fedperf_client.prediction.ensemble.learner_catalogue import local_learners, public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, local_learners, public_learners
 from fedperf_client.prediction.prediction import Floats, Prediction, PredictLog
-from fedperf_client.prediction.query_encoding import History
-from fedperf_memory.paired import Interval, PairedComparison, interval_by_groups
+from fedperf_memory.paired import Interval, interval_by_groups
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import chart
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 
 Cases = Sequence[Row]
 

@@ -123,7 +123,7 @@ def _of_c3o(data: Path | None) -> Iterator[RepeatedJob]:
 
 def _by_columns(one: JobSlice, place: int, own: Floats, elsewhere: Scatter) -> Prediction:
     rows = one.rows(np.full(len(own), place))
-    home = TablePredictor.of(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
+    home = TablePredictor(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
     [answer] = home.predict(one.rows(np.array([place])))
     return answer
 

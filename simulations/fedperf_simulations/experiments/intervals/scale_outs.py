@@ -16,10 +16,10 @@ import numpy as np
 
 from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import LocalProcess
 from fedperf_client.prediction.prediction import Floats, Prediction
-from fedperf_client.prediction.query_encoding import EncodedQueries
-from fedperf_memory.paired import PairedComparison, interval_by_groups
+from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.model.metrics import mape
 from fedperf_simulations.baselines.home_models import process, ridge
 from fedperf_simulations.baselines.regressions import ernest_parts, slope_prior
@@ -42,6 +42,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     worst_case_target,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 KNOWN = (1, 2, 3)
@@ -104,7 +105,7 @@ def situation(count: int) -> str:
 def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
     """Return the product's predictor that knows those configurations."""
     seconds = one.configurations.seconds[training]
-    return TablePredictor.of(MeasuredTable(one.layout, one.rows(training), seconds))
+    return TablePredictor(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
 def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:

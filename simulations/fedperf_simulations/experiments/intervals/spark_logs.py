@@ -15,10 +15,9 @@ from zlib import crc32
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import History, is_training_example
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History, is_training_example
 from fedperf_client.sources import read_source
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalities
 from fedperf_shared.workflow.graph import Plan
@@ -53,6 +52,7 @@ from fedperf_simulations.experiments.intervals.figures import (
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 FOLDER = Path("spark-eventlogs") / "qualification"

@@ -17,9 +17,8 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Floats
 from fedperf_client.sources.history_file import executions_of
 from fedperf_engines.workloads.families import Family
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
-from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
@@ -48,6 +47,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     with_start,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
+from fedperf_simulations.model.ggfn import save_model
 
 QUICK_EPOCHS, QUICK_PLANS = 1, 200
 

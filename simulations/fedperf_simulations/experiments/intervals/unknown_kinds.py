@@ -15,9 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedperf_client.prediction.query_encoding import History
+from fedperf_client.prediction.encoding import History
 from fedperf_client.sources.history_file import executions_of
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
@@ -53,6 +52,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     with_start,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
 ASKED, QUICK_ASKED = 50, 10

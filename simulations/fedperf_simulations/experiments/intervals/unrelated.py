@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform

@@ -19,10 +19,10 @@ from typing import Self
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
 from fedperf_client.prediction.fetched_models import predictor
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, public_learners
 from fedperf_client.prediction.prediction import (
     SURE,
     Floats,
@@ -31,7 +31,6 @@ from fedperf_client.prediction.prediction import (
     StudentT,
     probability_faster,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.advice.advice import run_interleaved
 from fedperf_engines.optimizer.additive_surrogate import (
@@ -47,9 +46,8 @@ from fedperf_engines.platforms.operations import Sink
 from fedperf_engines.platforms.program import Program
 from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_engines.workloads.data import prepare
-from fedperf_memory.paired import PairedComparison
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.model.checkpoint import load_checkpoint, save_model
+from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
@@ -71,6 +69,8 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     questions,
 )
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import PairedComparison
+from fedperf_simulations.model.ggfn import save_model
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,7 @@ import numpy as np
 
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_engines.workloads.families import Family
-from fedperf_memory.paired import PairedComparison, interval_by_groups
+from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import pretrained_half_width
@@ -33,6 +33,7 @@ from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
 from fedperf_simulations.harness.experiment import Row
+from fedperf_simulations.harness.paired import PairedComparison
 
 ALL = "all"
 SAID: Mapping[str, str] = {

@@ -29,8 +29,8 @@ import orjson
 
 from fedperf_client.home.config import Home, write_private
 from fedperf_client.home.store import ExecutionStore
+from fedperf_client.prediction.encoding import home_encoder
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.execution_table import home_encoder
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.serving.predictor_cache import load_or_fit
 from fedperf_shared.execution import (

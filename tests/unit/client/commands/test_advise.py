@@ -1,6 +1,7 @@
 """`fedperf advise`: a plan and a size, reasons, real runs, and one clear line for bad input."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from fedperf_engines.optimizer import surrogate_store
 from fedperf_engines.platforms.program import to_json
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.runtime.command_line import EXIT_CODES, NO_ANSWER
+from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import REFERENCE
 from tests.unit.client.homes import empty_home, fedperf, with_history
@@ -212,8 +214,16 @@ def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data
     asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
     ended = fedperf(home, "advise", *asked, "--platforms", "duckdb", "--repeats", "1")
     assert ended.code == 0
-    assert "predicted" in ended.out
-    assert ended.out.endswith("the advised plan ran alone\n")
+    table, told = ended.out.splitlines()[-6:-1], ended.out.splitlines()[-1]
+    assert told == "the advised plan ran alone"
+    with ExecutionStore.open(home.store) as store:
+        measured = store.newest(1)[0].measurement
+    assert measured is not None
+    headings, values = ([each.strip() for each in row.split(row[0])] for row in table[1::2])
+    row = dict(zip(headings, values, strict=True))
+    assert row["plan"] == "chosen"
+    assert row["measured"] == duration_text(measured.runtime_seconds)
+    assert re.fullmatch(r"[\d.]+ m?s", row["predicted"])
 
 
 def test_a_fetched_model_gets_additive_costs_of_its_own(

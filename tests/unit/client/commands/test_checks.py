@@ -448,10 +448,8 @@ def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
 
 
 def test_a_coordinator_that_is_off_is_said_within_seconds(home: Home) -> None:
-    key = load_or_create_key(home.identity)
     found = Membership.load(home.identity)
     replace(found, exchange_address="127.0.0.1:9").save(home.identity)
-    del key
     real = process_environment(lambda: NOW)
     [said] = of(home, "coordinator", replace(AROUND, status=real.status))
     assert said.verdict is Severity.WARNING

@@ -115,20 +115,19 @@ def test_nothing_ran_gives_zeros_of_the_same_size(model: Weights) -> None:
     assert summed(model, []).tolist() == [0] * DIRECTIONS
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e7])
+@pytest.mark.parametrize("scale", [0.0, 1e-30, MAX_COEFFICIENT / 10])
 def test_hostile_directions_let_no_workload_send_more(
     model: Weights, labelled: list[LabelledGraph], scale: float
 ) -> None:
     for each in labelled[:2]:
         sent = summed(model, [each], make_tangent_question(scale=scale))
         assert np.linalg.norm(sent / ONE) <= 1.0
-    assert scale * 10 < MAX_COEFFICIENT
+        assert sent.any() == (scale > 0)
 
 
 def test_a_model_that_overflows_sends_zeros(labelled: list[LabelledGraph]) -> None:
     arrays = [array * np.float32(1e25) for array in seeded_checkpoint().arrays.values()]
-    total = summed(arrays, labelled)
-    assert np.linalg.norm(total / ONE) <= len(labelled)
+    assert not summed(arrays, labelled).any()
 
 
 def test_a_plan_that_spoils_its_features_spoils_nobody_elses(

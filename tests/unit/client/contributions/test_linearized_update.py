@@ -1,5 +1,6 @@
 """What one workload can do to a step at a tangent, and what leaves of it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
+from fedperf_client.contributions import mechanisms
 from fedperf_client.contributions.mechanisms import (
     GRID_EXPONENT,
     WorkloadFeatures,
@@ -17,7 +19,7 @@ from fedperf_client.contributions.mechanisms import (
     sum_features,
 )
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.releases.linear_queries import DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS, Design, public_design
 from fedperf_shared.releases.release import (
     LinearizedParameters,
     LinearizedUpdate,
@@ -64,12 +66,21 @@ def test_a_workload_more_moves_the_sum_by_its_own_vector_alone(
     np.testing.assert_array_equal(moved, feature_vector(one, 0.5))
 
 
-def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught() -> None:
-    """The bound is reached, so anything longer breaks it."""
+def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bound is reached, so anything longer breaks it and counts zero."""
     features = np.random.default_rng(1).standard_normal((1, DIRECTIONS))
-    full = feature_vector(WorkloadFeatures(features, np.array([9.0])), 0.5)
-    assert (1 - 1e-5) * ONE < norm(full) <= ONE
-    assert np.linalg.norm(features) > 2
+    workload = WorkloadFeatures(features, np.array([9.0]))
+    assert (1 - 1e-5) * ONE < norm(feature_vector(workload, 0.5)) <= ONE
+
+    def as_long_as_they_are(features: NDArray[np.float64], clip: float) -> Design:
+        return public_design(features.T / clip, np.full(len(features), clip))
+
+    monkeypatch.setattr(mechanisms, "unit_feature_design", as_long_as_they_are)
+    assert norm(feature_vector(workload, 0.5)) == 0
+    short = replace(workload, features=features / np.linalg.norm(features) / 2)
+    assert norm(feature_vector(short, 0.5)) == pytest.approx(ONE / 2, rel=1e-4)
 
 
 def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clipped_residuals() -> (

@@ -17,8 +17,7 @@ from fedperf_client.contributions.mechanisms import (
     sum_cell_query,
     sum_residuals,
 )
-from fedperf_shared.model.checkpoint import Checkpoint, state_to_arrays
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, cell_of
@@ -30,6 +29,7 @@ from fedperf_shared.releases.linear_queries import (
 )
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
 from tests.fakes.crafted_models import MODELS, amplifying
 
 CLIP = 1.5

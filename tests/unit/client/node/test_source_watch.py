@@ -10,7 +10,6 @@ import pytest
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.sources.history_file import write_history
-from fedperf_client.sources.ingestion import FollowTask
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from tests.fakes.computing import at_once, in_this_process
@@ -115,7 +114,3 @@ def test_a_path_that_is_not_there_is_said_once(
     watching.look((tmp_path / "missing",))
     watching.look((tmp_path / "missing",))
     assert capsys.readouterr().out.count("works again") == 1
-
-
-def test_the_task_says_nothing_but_where_to_look(tmp_path: Path) -> None:
-    assert FollowTask(tmp_path / "store", (), {})().problems == ()

@@ -2,12 +2,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedperf_engines.platforms.engine import UnsupportedOperationError, open_engine
+from fedperf_engines.platforms import executor
+from fedperf_engines.platforms.engine import Engine, UnsupportedOperationError, open_engine
 from fedperf_engines.platforms.executor import (
     DatasetMissingError,
     RunResult,
@@ -142,13 +144,25 @@ def test_a_missing_data_set_is_refused_by_name(tmp_path: Path) -> None:
         count_rows(SHARED, data_directory=tmp_path)
 
 
-def test_a_plan_that_a_platform_cannot_run_is_refused_before_it_starts(directory: Path) -> None:
+def test_a_plan_that_a_platform_cannot_run_is_refused_before_it_starts(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Platform] = []
+
+    def opening(platform: Platform, *, threads: int, memory_bytes: int | None) -> Engine[Any]:
+        opened.append(platform)
+        return open_engine(platform, threads=threads, memory_bytes=memory_bytes)
+
+    monkeypatch.setattr(executor, "open_engine", opening)
     with pytest.raises(UnsupportedOperationError, match="SKLEARN cannot run join"):
         run(directory, P, P, P, S, P, P)
     with pytest.raises(UnsupportedOperationError, match="FLINK"):
         run(directory, *[Platform.FLINK] * 6)
     with pytest.raises(InvalidProgramError, match="6 steps"):
         run(directory, P)
+    assert opened == []
+    run(directory, *[P] * 6)
+    assert opened == [P]
 
 
 def test_a_platform_without_an_engine_is_refused() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.execution_table import ENCODER_VERSION, encode_executions, numbered
+from fedperf_client.prediction.encoding import ENCODER_VERSION, encode_executions, numbered
 from fedperf_client.prediction.fetched_models import FetchedModels, predictor
 from fedperf_client.prediction.serving.predictor_cache import PREDICTOR_VERSION, load_or_fit
 from fedperf_shared.execution import (

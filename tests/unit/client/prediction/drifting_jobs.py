@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import PersonalizedEnsemble
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, public_learners
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.executions import START

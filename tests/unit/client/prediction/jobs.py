@@ -3,9 +3,9 @@
 import numpy as np
 
 from fedperf_campaigns.tables.layout import Table, TableLayout
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 NODES = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0)
 MEGABYTES = (1000.0, 1500.0, 2000.0, 3000.0, 4000.0)

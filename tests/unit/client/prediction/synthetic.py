@@ -6,11 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from fedperf_client.prediction.encoding import EncodedQueries, ExecutionTable, History, encode
 from fedperf_client.prediction.ensemble.training_data import TrainingData, TrainingSupport
-from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.learners.base_learners import REFERENCE, SHARED
 from fedperf_client.prediction.prediction import Floats, PredictLog
-from fedperf_client.prediction.query_encoding import EncodedQueries, History, encode
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform

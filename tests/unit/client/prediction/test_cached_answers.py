@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedperf_client.prediction import execution_table as columns_module
-from fedperf_client.prediction.execution_table import home_encoder
+from fedperf_client.prediction import encoding as columns_module
+from fedperf_client.prediction.encoding import home_encoder
 from fedperf_shared.model import architecture, inference
 from tests.unit.client.prediction.cached_answers import (
     ENCODER,

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction.execution_table import (
-    home_encoder,
-    load_encoded_executions,
-)
+from fedperf_client.prediction.encoding import home_encoder, load_encoded_executions
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.pretrained import load_pretrained_model

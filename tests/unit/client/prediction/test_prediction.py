@@ -12,6 +12,7 @@ from fedperf_client.prediction.prediction import (
     StudentT,
     checked_log,
 )
+from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.floats(0.01, 0.99))
@@ -39,8 +40,9 @@ def test_answers_that_cannot_be_used_name_the_predictor(
 
 
 def test_absurd_answers_are_clipped_to_the_longest_run_time() -> None:
-    clipped = checked_log("shared", np.array([1e9, -1e9]), 2)
-    assert np.isfinite(np.exp(clipped)).all()
+    clipped = checked_log("shared", np.array([1e9, -1e9, 1.0]), 3)
+    longest = MAX_RUNTIME_SECONDS
+    np.testing.assert_allclose(np.exp(clipped), [longest, 1 / longest, math.e])
 
 
 def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction import execution_table as module
-from fedperf_client.prediction.execution_table import (
+from fedperf_client.prediction.encoding import ExecutionTable, encode_executions
+from fedperf_client.prediction.ensemble import training_data as module
+from fedperf_client.prediction.ensemble.training_data import (
     LEAST_OF_CELL,
-    ExecutionTable,
-    encode_executions,
     training_limit,
     training_sample,
 )

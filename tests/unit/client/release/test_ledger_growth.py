@@ -1,8 +1,6 @@
 """A charge costs the same after ten thousand charges as after ten."""
 
 import sqlite3
-import statistics
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -123,19 +121,3 @@ def test_charges_compose_no_mechanism_anew(
         opened.reserve(second, END)
     # Once for each process that opens a ledger: one kind of event, counted.
     assert [[count for _, count in counts] for counts in composed] == [[WINDOWS * A_WINDOW]] * 2
-
-
-@pytest.mark.slow
-def test_a_charge_takes_about_as_long_after_ten_thousand_as_after_ten(
-    ledgers: tuple[PrivacyLedger, PrivacyLedger],
-) -> None:
-    seconds: tuple[list[float], list[float]] = ([], [])
-    upcoming = [next_slots(ledger)[:30] for ledger in ledgers]
-    for keys in zip(*upcoming, strict=True):
-        for ledger, key, taken in zip(ledgers, keys, seconds, strict=True):
-            started = time.process_time()
-            ledger.reserve(key, END)
-            taken.append(time.process_time() - started)
-    few, many = (statistics.median(taken) for taken in seconds)
-    print(f"CPU of a charge: {few * 1e3:.2f} ms after 10, {many * 1e3:.2f} ms after {MANY}")
-    assert many < 2 * few

@@ -97,6 +97,12 @@ def test_periods_that_overlap_would_spend_two_budgets_at_once_and_are_refused(
     assert not (tmp_path / "other.sqlite").exists()
 
 
+def test_lifetime_period_that_ends_where_another_begins_is_accepted(tmp_path: Path) -> None:
+    begin(tmp_path, 1)
+    begin(tmp_path, 0)
+    assert [each.period.start for each in record(tmp_path).periods()] == [START, START + YEAR]
+
+
 def test_a_start_that_was_cut_off_goes_on_with_what_it_had_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

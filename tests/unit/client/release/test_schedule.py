@@ -12,6 +12,7 @@ from fedperf_shared.releases.release import (
     LinearizedParameters,
     ReleaseKind,
     ReportParameters,
+    Schedule,
     SizeClass,
     Slot,
     require_declarable,
@@ -38,6 +39,12 @@ def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy
     assert planned.epsilon == recomputed
     assert 0.99 * policy.epsilon < recomputed <= policy.epsilon
     assert planned.replace_one_epsilon > planned.epsilon
+
+
+def test_schedule_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Schedule, "at_most", lambda planned: 2 * planned.slots)
+    with pytest.raises(ConfigurationError, match="would cost epsilon"):
+        plan_schedule(SMALL, calendar())
 
 
 def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
@@ -198,11 +205,12 @@ def test_stages_cost_together_what_a_single_report_would() -> None:
 
 def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=400), calendar(13, reports=2))
-    covered: dict[int, set[Span]] = {}
+    covered: dict[int, list[Span]] = {}
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
         span = span_covered(planned.schedule, slot.key)
-        covered.setdefault(slot.key.window, set()).add(span)
-    assert all(len(each) == 1 for each in covered.values())
+        covered.setdefault(slot.key.window, []).append(span)
+    assert len(covered) > 1
+    assert all(len(each) == 2 and len(set(each)) == 1 for each in covered.values())
 
 
 @pytest.mark.parametrize("workloads", [400, 9000])

@@ -181,10 +181,15 @@ def test_any_plan_gives_a_name_within_bounds(name: str, text: object, location: 
 
 
 def test_a_text_without_end_takes_no_time() -> None:
+    """What comes far behind its beginning is not read."""
     hostile = "Scan Kafka" * 10_000 + "/" * 100_000 + "`" * 100_000
-    for each in (scan(hostile, hostile, hostile), scan("Scan parquet ", hostile, "x[" + hostile)):
-        query_name(COUNT, each)
-    job_name(COUNT, [{"RDD Info": [{"Name": hostile}]}])
+    for each in (
+        scan(hostile + "JDBCRelation(shop.orders)"),
+        scan("HiveTableScan", hostile + "HiveTableRelation [`db`.`orders`"),
+        scan("Scan parquet ", hostile + "Location: x[/data/orders]", "x[" + hostile),
+    ):
+        assert query_name(COUNT, each) == COUNT
+    assert job_name(COUNT, [{"RDD Info": [{"Name": hostile + ",/data/orders"}]}]) == COUNT
 
 
 PINNED = {

@@ -1,6 +1,6 @@
 """Following sources: what is new is taken in once, and one bad source hides no other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -14,9 +14,13 @@ from tests.unit.client.executions import make_execution
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[ExecutionStore]:
-    with ExecutionStore.open(tmp_path / "store.sqlite") as store:
-        yield store
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.sqlite"
+
+
+def stored(store: Path) -> int:
+    with ExecutionStore.open(store) as opened:
+        return opened.counts().executions
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def taken(executions: int, new: int) -> IngestionCounts:
 class Looks:
     """Looks at the same paths, hours apart."""
 
-    def __init__(self, store: ExecutionStore, *paths: Path) -> None:
+    def __init__(self, store: Path, *paths: Path) -> None:
         self.seen: dict[Path, SourceState] = {}
         self._store, self._paths = store, paths
         self._hours = count(step=3600)
@@ -55,7 +59,7 @@ class Looks:
 
 
 def test_a_directory_is_followed_and_only_what_changed_is_read(
-    jobs_directory: Path, store: ExecutionStore
+    jobs_directory: Path, store: Path
 ) -> None:
     looks = Looks(store, jobs_directory)
     jobs(jobs_directory / "a.parquet", 1, 2)
@@ -67,12 +71,10 @@ def test_a_directory_is_followed_and_only_what_changed_is_read(
     assert looks.look().taken == taken(2, 1)
     jobs(jobs_directory / "a.parquet", 1, 2, 4)
     assert looks.look().taken == taken(3, 1)
-    assert store.counts().executions == 4
+    assert stored(store) == 4
 
 
-def test_another_daemon_does_not_begin_from_the_start(
-    jobs_directory: Path, store: ExecutionStore
-) -> None:
+def test_another_daemon_does_not_begin_from_the_start(jobs_directory: Path, store: Path) -> None:
     jobs(jobs_directory / "a.parquet", 1, 2)
     (jobs_directory / "b.parquet").write_text("no Parquet")
     assert Looks(store, jobs_directory).look().taken == taken(2, 2)
@@ -84,7 +86,7 @@ def test_another_daemon_does_not_begin_from_the_start(
 
 
 def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
-    jobs_directory: Path, store: ExecutionStore
+    jobs_directory: Path, store: Path
 ) -> None:
     moments = [0.0, 10.0]  # reading takes ten seconds
     looks = Looks(store, jobs_directory)
@@ -95,9 +97,7 @@ def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
     assert looks.look(lambda: 211.0).taken == taken(2, 1)
 
 
-def test_a_bad_file_is_named_once_and_hides_no_other(
-    jobs_directory: Path, store: ExecutionStore
-) -> None:
+def test_a_bad_file_is_named_once_and_hides_no_other(jobs_directory: Path, store: Path) -> None:
     looks = Looks(store, jobs_directory)
     (jobs_directory / "a.parquet").write_text("no Parquet")
     (jobs_directory / "b.parquet").write_text("neither")
@@ -105,22 +105,20 @@ def test_a_bad_file_is_named_once_and_hides_no_other(
     first, second = looks.look().problems
     assert "a.parquet" in first
     assert "b.parquet" in second
-    assert store.counts().executions == 1
+    assert stored(store) == 1
     assert looks.look().problems == ()
     jobs(jobs_directory / "a.parquet", 2)
     assert looks.look().taken.new == 1
 
 
-def test_a_path_that_is_not_there_hides_no_other(tmp_path: Path, store: ExecutionStore) -> None:
+def test_a_path_that_is_not_there_hides_no_other(tmp_path: Path, store: Path) -> None:
     there = jobs(tmp_path / "jobs.parquet", 1)
     (problem,) = Looks(store, tmp_path / "missing", there).look().problems
     assert "missing: no such file" in problem
-    assert store.counts().executions == 1
+    assert stored(store) == 1
 
 
-def test_what_nobody_reads_is_named_where_it_was_asked_for(
-    tmp_path: Path, store: ExecutionStore
-) -> None:
+def test_what_nobody_reads_is_named_where_it_was_asked_for(tmp_path: Path, store: Path) -> None:
     (tmp_path / "notes.txt").write_text("not mine")
     (tmp_path / "logs").mkdir()
     new = tmp_path / "logs" / "app.inprogress"
@@ -133,18 +131,17 @@ def test_what_nobody_reads_is_named_where_it_was_asked_for(
     assert "Spark event log" in problem
 
 
-def test_a_file_that_could_not_be_stored_is_read_again(tmp_path: Path) -> None:
-    file = jobs(tmp_path / "jobs.parquet", 1)
-    store = ExecutionStore.open(tmp_path / "store.sqlite")
-    looks = Looks(store, file)
-    store._connection.execute("PRAGMA query_only = ON")
-    with pytest.raises(StorageError):
-        looks.look()
-    store._connection.execute("PRAGMA query_only = OFF")
+def test_a_file_that_could_not_be_stored_is_read_again(tmp_path: Path, store: Path) -> None:
+    looks = Looks(store, jobs(tmp_path / "jobs.parquet", 1))
+    refuse = "BEFORE INSERT ON execution BEGIN SELECT raise(ABORT, 'no room'); END"
+    with ExecutionStore.open(store) as opened:
+        opened._connection.execute(f"CREATE TRIGGER refuse {refuse}")
+        with pytest.raises(StorageError):
+            looks.look()
+        opened._connection.execute("DROP TRIGGER refuse")
     assert looks.look().taken.new == 1
-    store.close()
 
 
-def test_more_than_a_batch_is_taken_in(tmp_path: Path, store: ExecutionStore) -> None:
+def test_more_than_a_batch_is_taken_in(tmp_path: Path, store: Path) -> None:
     file = jobs(tmp_path / "jobs.parquet", *range(1001))
     assert Looks(store, file).look().taken == taken(1001, 1001)

@@ -152,9 +152,14 @@ def test_a_file_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "history.parquet"
+    write_history(path, [make_execution()])
+    old = path.read_bytes()
+    (tmp_path / "history.parquet.partial").symlink_to("/dev/full")  # no room left
     with pytest.raises(StorageError, match="cannot write the history"):
-        write_history(tmp_path / "no" / "directory", [make_execution()])
-    assert list(tmp_path.iterdir()) == []
+        write_history(path, [make_execution(1)])
+    assert path.read_bytes() == old
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_failed_trials_without_a_measurement_travel_too(tmp_path: Path) -> None:

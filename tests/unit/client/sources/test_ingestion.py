@@ -1,6 +1,7 @@
 """Sources are taken in one or several at a time; none hides another, and twice is harmless."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_every_source_is_taken_in_or_has_its_reason(
         files = {each.origin.file for each in store.executions()}
     assert files == {str(tmp_path / "a"), str(tmp_path / "b")}
     assert log == IngestionOutcome(
-        sources[1], IngestionCounts(1, 1, 1, 1, {"no end: the log stops before it": 1})
+        sources[1], IngestionCounts(1, 1, 1, 1, Counter({"no end: the log stops before it": 1}))
     )
     assert "not a readable Parquet file" in damaged.refused
     assert "not of a kind that can be read" in notes.refused

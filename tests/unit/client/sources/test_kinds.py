@@ -117,14 +117,15 @@ def test_a_kind_that_fails_while_it_reads_costs_its_own_source_only(
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_kind_that_fails_while_it_reads_does_not_end_a_look(
-    foreign: ForeignKind, paths: list[Path], store: ExecutionStore, name: str
+    foreign: ForeignKind, paths: list[Path], tmp_path: Path, name: str
 ) -> None:
     foreign.failure, told = FAILURES[name]
-    looked = follow(paths, {}, store)
+    looked = follow(paths, {}, tmp_path / "store.sqlite")
     (problem,) = looked.problems
     assert told in problem
     assert looked.taken.new == 1
-    assert follow(paths, looked.states, store).problems == ()  # named once until it changes
+    again = follow(paths, looked.states, tmp_path / "store.sqlite")
+    assert again.problems == ()  # named once until it changes
 
 
 def test_a_source_without_what_a_source_has_is_named(

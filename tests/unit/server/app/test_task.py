@@ -11,9 +11,10 @@ from fedperf_server.app.process import log_event
 from fedperf_server.rounds.linearized_avg import LinearizedAvg
 from fedperf_server.state.database import ModelRound, ReplyRow, RoundOutcome
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
-from fedperf_shared.model.checkpoint import encode_checkpoint, model_from_arrays
-from fedperf_shared.model.fit import predict
+from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.workflow.features import featurize
+from fedperf_simulations.model.fit import predict
+from fedperf_simulations.model.ggfn import model_from_arrays
 from tests.fakes.tangents import few_anchors, install_plans
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import install_start, seeded_checkpoint

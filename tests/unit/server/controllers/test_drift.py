@@ -12,7 +12,7 @@ import pytest
 from fedperf_server.controllers.drift import DriftController, stored_drifts
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, Member, QueryRow, RegimeTrigger, verify_events
+from fedperf_server.state.database import Database, Member, QueryRow, RegimeTrigger
 from fedperf_server.state.drift_regimes import DriftRegime, declare, regimes
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.identity import new_private_key
@@ -20,6 +20,7 @@ from fedperf_shared.releases.release import DirectedReport, ResidualReport, Sign
 from fedperf_shared.wire.codec import encode_question, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.report_detection import PlatformShift, schedule_of
+from tests.fakes.audit_log import verify_events
 from tests.fakes.report_years import Year, read_drifts, year_of_reports
 from tests.fakes.snapshots import snapshot
 from tests.unit.server.rounds.test_model_rounds import TinyFormat

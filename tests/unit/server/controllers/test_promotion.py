@@ -26,7 +26,6 @@ from fedperf_server.state.database import (
     PromotionRecord,
     RegimeTrigger,
     VersionStatus,
-    verify_events,
 )
 from fedperf_server.state.drift_regimes import declare
 from fedperf_server.state.registry import UnknownVersionError
@@ -36,6 +35,7 @@ from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.audit_log import verify_events
 from tests.fakes.rounds import newest_version
 from tests.fakes.snapshots import snapshot
 from tests.fakes.tangents import few_plans

@@ -14,13 +14,12 @@ from fedperf_server.inference.cell_directions import CHANGE, GRID, design_cell_q
 from fedperf_server.rehearsal.synthetic_batch import PredictLog
 from fedperf_server.state import database as tables
 from fedperf_server.state import registry, releases
-from fedperf_server.state.database import Database, ModelVersionRow, verify_events
+from fedperf_server.state.database import Database, ModelVersionRow
 from fedperf_server.state.registry import GgfnFormat
 from fedperf_server.state.releases import load_query
 from fedperf_shared.execution import MeasuredPlan
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.linear_queries import CellQuery
-from fedperf_shared.releases.period import to_unix_ms
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -37,6 +36,7 @@ from fedperf_shared.wire.codec import (
     encode_question,
     encode_release,
 )
+from tests.fakes.audit_log import verify_events
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
 from tests.unit.client.public import seeded_checkpoint
@@ -232,12 +232,14 @@ def test_questions_and_answers_about_another_model_are_left_out(
 def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:
     join(database, group)
     (question,) = asked(database, OPENS[1])
+    later = replace(TABLE.period, start=START + TABLE.period.window)
     with database.transaction() as session:
         found = load_query(session, TABLE.period, stage(1))
         assert load_query(session, TABLE.period, stage(2)) is None
+        assert load_query(session, later, stage(1)) is None
     assert isinstance(found, CellQuery)
+    assert (found.slot, found.version) == (stage(1), question.version)
     np.testing.assert_array_equal(found.design.directions, question.design.directions)
-    assert to_unix_ms(TABLE.period.start) == to_unix_ms(START)
 
 
 def report_desk(database: Database) -> PublicationController:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.inference import drift_evidence
-from fedperf_server.inference.cell_directions import QueryResponse
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, QueryResponse, ReceivedReport
 from fedperf_server.inference.drift_evidence import (
     DEFAULT_PROCESS_NOISE,
     MAX_OWN_DRIFTS,

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from fedperf_client.contributions.mechanisms import WorkloadResiduals
 from fedperf_server.inference.cell_directions import (
     CellPosterior,
-    QueryResponse,
     QueryResponses,
     design_cell_query,
     infer_cells,
 )
-from fedperf_server.inference.corrections import DEFAULT_KERNEL, ReceivedReport
+from fedperf_server.inference.corrections import DEFAULT_KERNEL, QueryResponse, ReceivedReport
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import (

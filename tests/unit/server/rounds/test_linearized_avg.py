@@ -32,8 +32,6 @@ from fedperf_server.state.validation import MAX_WORKLOADS
 from fedperf_shared.exchange import SyntheticRow, TrainRequest
 from fedperf_shared.identity import sign
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights, named_arrays
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
 from fedperf_shared.releases.linear_queries import DIRECTIONS, LinearizedQuery
 from fedperf_shared.releases.period import ModelMethod
 from fedperf_shared.releases.release import (
@@ -41,11 +39,14 @@ from fedperf_shared.releases.release import (
     LinearizedParameters,
     LinearizedUpdate,
     Schedule,
+    SignedRelease,
     Slot,
 )
 from fedperf_shared.wire import codec
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.model.fit import predict
+from fedperf_simulations.model.ggfn import model_from_arrays
 from tests.fakes.influence_bounds import step_bound
 from tests.fakes.rounds import newest_version
 from tests.fakes.tangents import few_plans, standardised_outputs, tangent_at
@@ -190,7 +191,7 @@ class Rounds(Scene):
         values = np.full(DIRECTIONS, round(value * 2.0**-EXPONENT), dtype=np.int64)
         update = LinearizedUpdate(request.slot, request.base_version, EXPONENT, values)
         payload = codec.encode_release(update)
-        return codec.encode_signed_release(payload, sign(key, payload))
+        return codec.encode_signed_release(SignedRelease(payload, sign(key, payload)))
 
     def newest(self) -> Weights:
         with self.database.transaction() as session:

@@ -183,7 +183,7 @@ def update(key: ec.EllipticCurvePrivateKey, body: bytes, value: float) -> bytes:
     changes = [np.full(2, value, dtype=np.float32)]
     content = sum_of_weights(request.slot, request.base_version, changes)
     payload = codec.encode_release(content)
-    return codec.encode_signed_release(payload, sign(key, payload))
+    return codec.encode_signed_release(SignedRelease(payload, sign(key, payload)))
 
 
 @pytest.fixture
@@ -418,7 +418,7 @@ def test_a_round_without_an_accepted_reply_makes_no_version(
     scene: Scene, values: tuple[float | None, ...]
 ) -> None:
     """Nobody is there, nobody answers, or what is answered is refused."""
-    scene.rounds._rules = replace(RULES, quorum=1)
+    scene.rounds.rules = replace(RULES, quorum=1)
     for value in values:
         scene.join("one", value)
     scene.at[0] = START + 10 * MINUTE
@@ -506,7 +506,7 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
     strategy = SumsOfWeights(TinyFormat().shapes, lambda current, updates: bad)
-    monkeypatch.setattr(scene.rounds, "_strategy", strategy)
+    monkeypatch.setattr(scene.rounds, "strategy", strategy)
     scene.step()
     assert scene.versions() == {1}
     with scene.database.transaction() as session:
@@ -617,7 +617,7 @@ def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
         round_calendar.new_round(session, old, SLOTS[0].key, 1, at=START + 10 * MINUTE)
-    scene.rounds._calendar = old
+    scene.rounds.calendar = old
     for moment, closed in ((11, 0), (19, 0), (21, 1), (31, 1), (90, 3)):
         scene.at[0] = START + moment * MINUTE
         while scene.rounds.run_once(at=scene.at[0]):

@@ -16,6 +16,7 @@ from fedperf_shared.releases.release import (
     LinearizedParameters,
     ReleaseKind,
     Schedule,
+    SignedRelease,
     Slot,
     SlotKey,
 )
@@ -51,7 +52,7 @@ class Scene:
         key = self.keys[organization_id]
         arrays = [np.full(each, value or 0.0, np.float32) for each in SHAPES]
         payload = codec.encode_release(sum_of_weights(KEY, base, arrays))
-        body = codec.encode_signed_release(payload, sign(key, payload))
+        body = codec.encode_signed_release(SignedRelease(payload, sign(key, payload)))
         reply = Reply(organization_id, body)
         if value is None:
             reply = Reply(organization_id, None, Refusal.BUSY)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedperf_server.state import registry
-from fedperf_server.state.database import Database, RegimeTrigger, verify_events
+from fedperf_server.state.database import Database, RegimeTrigger
 from fedperf_server.state.drift_regimes import (
     DriftRegime,
     declare,
@@ -21,6 +21,7 @@ from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.audit_log import verify_events
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)

@@ -11,7 +11,6 @@ from sqlalchemy import delete, update
 from fedperf_server.membership.authority import CA, KeyRing, init
 from fedperf_server.state import registry
 from fedperf_server.state.database import (
-    AuditBrokenError,
     Database,
     DatabaseError,
     EventRow,
@@ -19,10 +18,10 @@ from fedperf_server.state.database import (
     PromotionRecord,
     VersionStatus,
     record_event,
-    verify_events,
 )
 from fedperf_server.state.registry import GgfnFormat, UnknownVersionError
 from fedperf_shared.errors import ConfigurationError
+from tests.fakes.audit_log import AuditBrokenError, verify_events
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 

@@ -38,6 +38,7 @@ from fedperf_shared.releases.release import (
     ReportParameters,
     ResidualReport,
     Schedule,
+    SignedRelease,
     Slot,
     SlotKey,
     TrainingParameters,
@@ -245,7 +246,7 @@ KEY = new_private_key()
 
 def test_only_the_organizations_own_signature_opens_an_update() -> None:
     payload = codec.encode_release(tangent_update())
-    data = codec.encode_signed_release(payload, sign(KEY, payload))
+    data = codec.encode_signed_release(SignedRelease(payload, sign(KEY, payload)))
     signed, update = open_update(data, KEY.public_key())
     assert (signed.payload, update.slot) == (payload, MODEL)
     with pytest.raises(RejectedReleaseError, match="signature"):

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedperf_shared.model.checkpoint import Checkpoint, model_from_arrays, state_to_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN
+from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.model.public_plans import load_public_plans
@@ -20,6 +18,8 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
     Platform,
 )
+from fedperf_simulations.model.fit import predict
+from fedperf_simulations.model.ggfn import GGFN, model_from_arrays, state_to_arrays
 from tests.fakes.plans import ONE_CORE
 
 

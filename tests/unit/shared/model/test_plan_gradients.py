@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.model.plan_gradients import (
     LINEARIZED_ARRAYS,
     LINEARIZED_WEIGHTS,
@@ -18,6 +17,7 @@ from fedperf_shared.model.plan_gradients import (
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
+from fedperf_simulations.model.ggfn import GGFN, collate
 from tests.fakes.plans import ONE_CORE
 from tests.fakes.tangents import to_weights
 

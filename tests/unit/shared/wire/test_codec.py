@@ -31,19 +31,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from fedperf_shared.wire.codec import (
-    array_from_message,
-    array_to_message,
-    calendar_from_message,
-    calendar_to_message,
-    cluster_from_message,
-    cluster_to_message,
-    correction_from_message,
-    question_from_message,
-    schedule_from_message,
-    schedule_to_message,
-    synthetic_rows_from_message,
-)
+from fedperf_shared.wire.codec import array_from_message, array_to_message
 from fedperf_shared.wire.exchange_pb2 import Correction as CorrectionMessage
 from fedperf_shared.wire.exchange_pb2 import Question, SyntheticBatch
 from fedperf_shared.wire.exchange_pb2 import TangentQuestion as TangentQuestionMessage
@@ -115,7 +103,7 @@ def test_questions_round_trip_and_no_bytes_are_no_question() -> None:
     np.testing.assert_array_equal(read.center, question.center)
     np.testing.assert_array_equal(read.design.clips, question.design.clips)
     np.testing.assert_array_equal(read.design.directions, question.design.directions)
-    assert question_from_message(Question()) is None
+    assert codec.QUESTION_OR_NONE.decode(Question()) is None
 
 
 def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Question:
@@ -146,7 +134,7 @@ def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Questio
 )
 def test_a_question_that_may_not_be_answered_is_refused(message: Question, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=f"not a valid question: .*{reason}"):
-        question_from_message(message)
+        codec.QUESTION_OR_NONE.decode(message)
 
 
 @given(st.binary(max_size=300), st.integers(0, 2000))
@@ -216,16 +204,16 @@ def test_schedules_round_trip(method: ModelMethod) -> None:
 
 def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_refused() -> None:
     table = ReleaseCalendar(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
-    message = calendar_to_message(table)
+    message = codec.CALENDAR.write(table)
     message.ClearField("model_method")
-    assert calendar_from_message(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
+    assert codec.CALENDAR.decode(message) == replace(table, model_method=ModelMethod.UNSPECIFIED)
     message.MergeFromString(b"\x30\x63")  # field 6 = 99
     with pytest.raises(InvalidInputError, match="not a valid calendar: 99"):
-        calendar_from_message(message)
+        codec.CALENDAR.decode(message)
 
 
 def test_a_schedule_without_noise_cannot_be_decoded() -> None:
-    message = schedule_to_message(
+    message = codec.SCHEDULE.write(
         Schedule(
             ReleaseCalendar(
                 Period(datetime(2027, 1, 1, tzinfo=UTC)),
@@ -237,17 +225,17 @@ def test_a_schedule_without_noise_cannot_be_decoded() -> None:
     )
     message.slots[0].report.noise_multiplier = 0.0
     with pytest.raises(InvalidInputError, match="noise_multiplier"):
-        schedule_from_message(message)
+        codec.SCHEDULE.decode(message)
 
 
 def test_clusters_round_trip() -> None:
-    assert cluster_from_message(cluster_to_message(ONE_CORE)) == ONE_CORE
+    assert codec.CLUSTER.decode(codec.CLUSTER.write(ONE_CORE)) == ONE_CORE
 
 
 @given(st.lists(st.tuples(plans(), st.floats(-20, 20)), max_size=4))
 def test_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
     measured = tuple(MeasuredPlan(plan, ONE_CORE, seconds) for plan, seconds in drawn)
-    assert codec.decode_measured_plans(codec.encode_measured_plans(iter(measured))) == measured
+    assert codec.decode_measured_plans(codec.encode_measured_plans(measured)) == measured
 
 
 def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
@@ -255,14 +243,14 @@ def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
         with pytest.raises(InvalidExecutionError, match="finite"):
             MeasuredPlan(diamond(), ONE_CORE, bad)
     message = MeasuredPlans()
-    message.ParseFromString(codec.encode_measured_plans([MeasuredPlan(diamond(), ONE_CORE, 1.0)]))
+    message.ParseFromString(codec.encode_measured_plans((MeasuredPlan(diamond(), ONE_CORE, 1.0),)))
     message.plans[0].log_runtime_seconds = float("nan")
     with pytest.raises(InvalidInputError, match="not a valid list of measured plans"):
         codec.decode_measured_plans(message.SerializeToString())
 
 
 def test_signed_releases_and_receipts_round_trip() -> None:
-    signed = codec.encode_signed_release(b"payload", b"signature")
+    signed = codec.encode_signed_release(SignedRelease(b"payload", b"signature"))
     assert codec.decode_signed_release(signed) == SignedRelease(b"payload", b"signature")
     receipt = Receipt(b"whose", b"id", b"digest", 3, datetime(2027, 1, 1, tzinfo=UTC))
     assert codec.decode_receipt(codec.encode_receipt(receipt)) == receipt
@@ -342,9 +330,9 @@ def test_a_question_at_a_tangent_with_other_coefficients_is_refused_on_both_ways
 
 
 def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:
-    assert correction_from_message(CorrectionMessage()) is None
+    assert codec.CORRECTION.decode(CorrectionMessage()) is None
     sent = Correction(1, 2, np.arange(3.0), np.eye(3))
-    read = correction_from_message(CorrectionMessage.FromString(codec.encode_correction(sent)))
+    read = codec.CORRECTION.decode(CorrectionMessage.FromString(codec.encode_correction(sent)))
     assert read is not None
     assert (read.basis_version, read.reference_version) == (1, 2)
     np.testing.assert_array_equal(read.mean, sent.mean)
@@ -361,17 +349,17 @@ def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:
 )
 def test_a_correction_that_is_none_is_refused(message: CorrectionMessage) -> None:
     with pytest.raises(InvalidInputError, match="correction"):
-        correction_from_message(message)
+        codec.CORRECTION.decode(message)
 
 
 def test_synthetic_rows_round_trip_and_a_row_without_a_label_is_refused() -> None:
     row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
-    message = SyntheticBatch.FromString(codec.encode_synthetic_rows([row, row]))
-    assert synthetic_rows_from_message(message) == (row, row)
+    message = SyntheticBatch.FromString(codec.encode_synthetic_rows((row, row)))
+    assert codec.SYNTHETIC_ROWS.decode(message) == (row, row)
     message.rows[1].log_runtime_seconds = float("nan")
     with pytest.raises(InvalidInputError, match="finite"):
-        synthetic_rows_from_message(message)
+        codec.SYNTHETIC_ROWS.decode(message)
     message.rows[1].log_runtime_seconds = 0.5
     message.rows[0].segment = 99
     with pytest.raises(InvalidInputError, match="99"):
-        synthetic_rows_from_message(message)
+        codec.SYNTHETIC_ROWS.decode(message)

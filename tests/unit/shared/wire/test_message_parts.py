@@ -50,7 +50,7 @@ def check(kind: type[Message], payload: bytes) -> None:
 def test_every_honest_request_passes(rows: list[SyntheticRow], arrays: list[np.ndarray]) -> None:
     request = TrainRequest(SLOT, 1, 4, tuple(arrays))
     check(exchange_pb2.TrainRequest, codec.encode_train_request(request))
-    check(Batch, codec.encode_synthetic_rows(rows))
+    check(Batch, codec.encode_synthetic_rows(tuple(rows)))
     update = ModelUpdate(SLOT, 1, 4, tuple(arrays))
     check(release_pb2.Release, codec.encode_release(update))
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import cast
 
 import grpc
 import pytest
@@ -17,7 +16,6 @@ from fedperf_shared.wire.services import (
     ENROLLMENT,
     EXCHANGE,
     CallRefusedError,
-    ExchangeHandler,
     exchange_stub,
     serve_exchange,
 )
@@ -72,7 +70,7 @@ def channel_to(server: grpc.Server) -> Iterator[grpc.Channel]:
 def coordinator() -> Iterator[grpc.Channel]:
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool, options=[("grpc.max_receive_message_length", 64 << 20)])
-        serve_exchange(server, cast("ExchangeHandler[str]", Coordinator()))
+        serve_exchange(server, Coordinator())
         with channel_to(server) as channel:
             yield channel
 

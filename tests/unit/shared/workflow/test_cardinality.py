@@ -13,6 +13,7 @@ from fedperf_shared.workflow.cardinality import (
 )
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_ROWS, OperatorClass, OperatorKind, Platform
+from fedperf_simulations.baselines.prefixes import workflow_prefix
 
 K = OperatorKind
 
@@ -110,8 +111,8 @@ def test_a_workflow_tells_whether_rows_are_estimates_that_do_not_follow_from_oth
     before = workflow_before(PLAN.workflow)
     assert before.rows_are_estimates
     assert not PLAN.workflow.rows_are_estimates
-    assert workflow_before(before.prefix([0])).rows_are_estimates  # as it was
-    assert not workflow_before(PLAN.workflow.prefix([0])).rows_are_estimates
+    assert workflow_before(workflow_prefix(before, [0])).rows_are_estimates  # as it was
+    assert not workflow_before(workflow_prefix(PLAN.workflow, [0])).rows_are_estimates
     sorted_rows = (operator(K.FILE_SOURCE), operator(K.SORT, 0), operator(K.SINK, 1))
     assert not workflow_before(Workflow(sorted_rows)).rows_are_estimates
     joined = (operator(K.FILE_SOURCE), operator(K.FILE_SOURCE), operator(K.JOIN, 0, 1))

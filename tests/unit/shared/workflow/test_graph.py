@@ -8,7 +8,6 @@ from fedperf_shared.workflow.graph import (
     InvalidWorkflowError,
     Operator,
     Plan,
-    SourceStatistics,
     Workflow,
 )
 from fedperf_shared.workflow.vocabulary import (
@@ -69,26 +68,3 @@ def test_operators_may_stand_in_any_order() -> None:
     backwards = Workflow((operator(1), operator()))
     assert backwards.edges == ((1, 0),)
     assert backwards.children == ((), (0,))
-
-
-def test_a_prefix_is_a_plan_of_its_own() -> None:
-    left, right = operator(0), operator(0, kind=OperatorKind.DISTINCT)
-    known = SourceStatistics(columns=3)
-    whole = Workflow((operator(), left, right, operator(1, 2)), known)
-    plan = Plan(whole, (Platform.DUCKDB, Platform.DUCKDB, Platform.POLARS, Platform.PANDAS))
-    alone = Workflow((operator(), right), known)
-    assert plan.prefix([2, 0]) == Plan(alone, (Platform.DUCKDB, Platform.POLARS))
-    assert plan.prefix([0, 2, 1]).workflow.edges == ((0, 1), (0, 2))
-    assert plan.prefix(range(4)) == plan
-    two_sources = Plan.on_one_platform(
-        Workflow((operator(), operator(), operator(1))), Platform.DUCKDB
-    )
-    assert two_sources.prefix([1, 2]).workflow == Workflow((operator(), operator(0)))
-
-
-def test_a_prefix_without_what_it_reads_is_refused() -> None:
-    plan = Plan.on_one_platform(Workflow((operator(), operator(0))), Platform.DUCKDB)
-    with pytest.raises(InvalidWorkflowError, match=r"operator 1 \(FILTER\) reads from operator 0"):
-        plan.prefix([1])
-    with pytest.raises(InvalidWorkflowError, match="1 to 512 operators"):
-        plan.prefix([])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import (
     REFERENCE,
     InvalidCorrectionError,
     UncorrectedModel,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_simulations.baselines.table_mixture import PretrainedWithPosterior
 
 POINTS = 30

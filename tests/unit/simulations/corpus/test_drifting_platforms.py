@@ -8,7 +8,7 @@ from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.releases.period import Period
-from fedperf_shared.workflow.features import Features, feature_names, featurize
+from fedperf_shared.workflow.features import Features, featurize
 from fedperf_simulations.corpus.organizations import (
     SEGMENTS,
     WorkloadPart,
@@ -20,6 +20,7 @@ from fedperf_simulations.corpus.organizations import (
     split,
 )
 from fedperf_simulations.data.datasets import measured_executions
+from fedperf_simulations.model.feature_names import feature_names
 from tests.fakes.plans import diamond
 
 YEAR = Period(datetime(2027, 1, 4, tzinfo=UTC), timedelta(days=28), 13)

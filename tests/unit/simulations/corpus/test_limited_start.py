@@ -5,7 +5,6 @@ import os
 import numpy as np
 import pytest
 
-from fedperf_shared.model.checkpoint import model_from_arrays
 from fedperf_shared.model.pretrained import (
     PRETRAINED_PATH,
     PRETRAINED_VARIABLE,
@@ -19,6 +18,7 @@ from fedperf_simulations.corpus.limited_start import (
     start_in_use,
 )
 from fedperf_simulations.corpus.pretraining import error_on
+from fedperf_simulations.model.ggfn import model_from_arrays
 
 
 def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from fedperf_engines.trials.profiler import Trial
+from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import ClusterConfig, ExecutionStatus
 from fedperf_simulations.corpus.measured_log import (
     MeasuredLog,
@@ -60,6 +63,11 @@ def test_an_undisturbed_repetition_settles_a_task_and_counts(tmp_path: Path) -> 
 
 
 def test_settings_of_another_set_are_another_log(tmp_path: Path) -> None:
-    MeasuredLog(tmp_path / "log.jsonl", asdict(SETTINGS))
-    again = MeasuredLog(tmp_path / "log.jsonl", asdict(replace(SETTINGS)))
+    path = tmp_path / "log.jsonl"
+    MeasuredLog(path, asdict(SETTINGS))
+    begun = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="begun with other settings"):
+        MeasuredLog(path, asdict(replace(SETTINGS, seed=4)))
+    assert path.read_bytes() == begun
+    again = MeasuredLog(path, asdict(replace(SETTINGS)))
     assert waiting(again) == [task.task_id for task in TASKS]

@@ -8,6 +8,7 @@ import pytest
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
+from fedperf_simulations.baselines.prefixes import plan_prefix
 from fedperf_simulations.corpus.training_set import prefixes
 from tests.unit.simulations.compared import CLUSTER, DUCKDB, PANDAS, POLARS, PROGRAM, workflow
 
@@ -27,8 +28,8 @@ def executed(*platforms: Assignment) -> Execution:
 def test_every_end_of_a_segment_but_the_last_is_a_prefix() -> None:
     execution = executed((DUCKDB, POLARS, PANDAS, PANDAS))
     first, second = prefixes(execution, PROGRAM, [0.25, 0.5, 0.125])
-    assert first.plan == execution.plan.prefix([0])
-    assert second.plan == execution.plan.prefix([0, 1])
+    assert first.plan == plan_prefix(execution.plan, [0])
+    assert second.plan == plan_prefix(execution.plan, [0, 1])
     assert math.exp(first.log_seconds) == pytest.approx(0.25)
     assert math.exp(second.log_seconds) == pytest.approx(0.75)
 

@@ -117,8 +117,11 @@ def test_a_service_that_ended_by_itself_is_noticed(programs: Programs) -> None:
 
 def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> None:
     with programs:
+        before = set(psutil.Process().children())
         programs.start(python("import time; time.sleep(60)"))
+        (service,) = set(psutil.Process().children()) - before
         programs.pause()
+        assert not service.is_running()
         programs.check()
         assert programs.call(python("print(1)")) == b"1\n"
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedperf_shared.errors import ConfigurationError
-from fedperf_shared.workflow.features import featurize
+from fedperf_shared.execution import PlanOnCluster
+from fedperf_shared.workflow.features import feature_names, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.organizations import ANCHORS, MeasuredTimes, NewPlatform
 from fedperf_simulations.experiments.private_training import (
@@ -59,9 +60,14 @@ def test_every_training_has_a_cell_of_its_own() -> None:
 @pytest.mark.slow
 def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() -> None:
     world = NewPlatform.load(NEW)
+    on_platform = feature_names()[0].index(f"platform_{NEW.name.lower()}")
     assert NEW is Platform.POLARS
-    assert len(world.anchors) == ANCHORS
     assert len(world.private) > 6_300 > len(world.public) > 3_000
+    assert not any(graph.operators[:, on_platform].any() for graph in world.public.graphs)
+    assert all(graph.operators[:, on_platform].any() for graph in world.private.graphs)
+    assert len(world.anchors) == ANCHORS
+    assert {type(each) for each in world.anchors} == {PlanOnCluster}
+    assert {platform for each in world.anchors for platform in each.plan.platforms} == {NEW}
 
 
 def measured(count: int) -> MeasuredTimes:

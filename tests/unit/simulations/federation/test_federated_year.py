@@ -14,9 +14,6 @@ from fedperf_server.state import registry
 from fedperf_server.state.database import RegimeTrigger
 from fedperf_server.state.drift_regimes import regimes
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.model.checkpoint import model_from_arrays
-from fedperf_shared.model.fit import predict
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import anchors_of
 from fedperf_shared.releases.basis import cell_of
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, default_calendar
@@ -32,6 +29,8 @@ from fedperf_simulations.federation.federated_year import (
     FederationFixture,
     TrainingMode,
 )
+from fedperf_simulations.model.fit import predict
+from fedperf_simulations.model.ggfn import GGFN, model_from_arrays
 from tests.fakes.plans import diamond
 from tests.fakes.tangents import few_plans
 

@@ -10,10 +10,10 @@ from fedperf_memory import histories
 from fedperf_memory.histories import SharedGradients
 from fedperf_server.rounds.linearized_avg import LinearizedAvg, stored_tangent
 from fedperf_shared.model.architecture import ARRAY_SHAPES, Weights
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.linearization import anchor_gradients, combine_gradients
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from fedperf_simulations.model.ggfn import GGFN
 from tests.fakes.plans import ONE_CORE, diamond
 from tests.fakes.tangents import to_weights
 

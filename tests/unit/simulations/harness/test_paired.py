@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fedperf_memory.paired import PairedComparison, interval_by_groups
+from fedperf_memory.paired import interval_by_groups
 from fedperf_simulations.harness.experiment import Target
+from fedperf_simulations.harness.paired import PairedComparison
 
 THEIRS = np.full(18, 40.0)
 

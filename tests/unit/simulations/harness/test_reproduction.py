@@ -7,11 +7,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fedperf_memory.paired import PairedComparison
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.harness import reproduction
 from fedperf_simulations.harness.cells import write_json
 from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings, Target
+from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.reproduction import Claim, page, reproduced, write_claims
 
 CARRIED = PairedComparison.percent([42.0] * 17 + [50.0], [40.0] * 17 + [1000.0])

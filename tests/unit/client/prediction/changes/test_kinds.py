@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import Ints
 from fedperf_client.prediction.ensemble.changes import (
     SIGNIFICANT_ERRORS,
     ChangeEstimate,
     inputs_changed,
     residual_shift,
 )
-from fedperf_client.prediction.execution_table import Ints
 from fedperf_client.prediction.prediction import Floats
 
 COUNT = 120

@@ -14,7 +14,6 @@ from fedperf_client.prediction.ensemble.changes import (
     find_streams,
     recent_drift,
 )
-from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond
@@ -133,11 +132,6 @@ def test_an_asked_plan_is_told_of_the_last_drift_of_its_stream_for_a_month() -> 
     assert recent_drift(drifts, plan, now=soon) is newer
     assert recent_drift(drifts, plan, now=soon + MINUTE) is None
     assert recent_drift((elsewhere,), plan, now=soon) is None
-
-
-def test_columns_of_other_lengths_are_refused() -> None:
-    with pytest.raises(InvalidInputError, match="300 executions"):
-        replace(observed(), residuals=np.zeros(2))
 
 
 def test_nothing_has_no_streams() -> None:

@@ -4,18 +4,17 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.tables.learners import Forest, table_learners
-from fedperf_client.prediction.ensemble.ensemble import FittedEnsemble
-from fedperf_client.prediction.ensemble.learner_catalogue import NoLearnerError
+from fedperf_client.prediction.encoding import EncodedQueries
+from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, query_regimes
 from fedperf_client.prediction.ensemble.training_data import TrainingSet
-from fedperf_client.prediction.ensemble.weighting import query_regimes
 from fedperf_client.prediction.learners.base_learners import (
     Constant,
     Fitted,
     LocalProcess,
     LogRidge,
+    NoLearnerError,
 )
 from fedperf_client.prediction.prediction import Floats, PredictorFailedError, QueryRegime
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, places, samples
 
@@ -29,13 +28,13 @@ def known(rows: np.ndarray, seed: int = 0) -> TrainingSet:
     return TrainingSet(kept, noisy(seed)[rows], places(kept), np.arange(len(kept)))
 
 
-def mixed(rows: np.ndarray) -> tuple[FittedEnsemble, Floats]:
+def mixed(rows: np.ndarray) -> tuple[EnsembleWeights, Floats]:
     """The mixture for the rows that are not known, and its errors there."""
     asked = ALL.take(np.flatnonzero(~rows))
     own = known(rows)
     [kind] = set(query_regimes(own.places, places(asked)))
-    mixture = mixed_for(kind, places(asked), own, table_learners(layout()))
-    return mixture, np.abs(mixture(asked) - law(grid())[~rows])
+    weights, fitted = mixed_for(kind, places(asked), own, table_learners(layout()))
+    return weights, np.abs(fitted(asked) - law(grid())[~rows])
 
 
 @pytest.mark.parametrize(
@@ -47,44 +46,42 @@ def mixed(rows: np.ndarray) -> tuple[FittedEnsemble, Floats]:
     ],
 )
 def test_every_kind_of_question_is_answered_well(rows: np.ndarray, kind: QueryRegime) -> None:
-    mixture, errors = mixed(rows)
-    assert mixture.weights.regime is kind
+    ensemble, errors = mixed(rows)
+    assert ensemble.regime is kind
     assert errors.mean() < 0.08
-    assert sum(member.weight for member in mixture.weights.members) == pytest.approx(1.0)
+    assert sum(member.weight for member in ensemble.members) == pytest.approx(1.0)
 
 
 def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
-    mixture, _ = mixed(MEGABYTES < 2500)
-    weights = {member.name: member.weight for member in mixture.weights.members}
+    ensemble, _ = mixed(MEGABYTES < 2500)
+    weights = {member.name: member.weight for member in ensemble.members}
     assert weights["local forest"] < 0.05
-    errors = {member.name: member.error for member in mixture.weights.members}
+    errors = {member.name: member.error for member in ensemble.members}
     assert errors["local process"] < 0.3 * errors["local forest"]
 
 
 def test_errors_of_folds_are_kept_with_their_groups() -> None:
-    mixture, _ = mixed(~np.isin(NODES.round(), (4, 8)))
-    assert mixture.weights.folds == 2
-    assert len(mixture.weights.errors) == len(mixture.weights.groups) == 20
-    assert np.abs(mixture.weights.errors).mean() < 0.2
+    ensemble, _ = mixed(~np.isin(NODES.round(), (4, 8)))
+    assert ensemble.folds == 2
+    assert len(ensemble.errors) == len(ensemble.groups) == 20
+    assert np.abs(ensemble.errors).mean() < 0.2
 
 
 @pytest.mark.slow
 def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> None:
     rows = np.arange(60) % 5 != 0
     own = known(rows)
-    mixture = mixed_for(QueryRegime.SEEN, own.places, own, table_learners(layout()))
-    assert mixture.weights.folds == 10
-    assert sorted(mixture.weights.groups.tolist()) == list(range(len(own.groups)))
+    ensemble, _ = mixed_for(QueryRegime.SEEN, own.places, own, table_learners(layout()))
+    assert ensemble.folds == 10
+    assert sorted(ensemble.groups.tolist()) == list(range(len(own.groups)))
 
 
 def test_without_executions_the_most_trusted_start_answers() -> None:
     nothing = known(np.zeros(60, bool))
     with pytest.raises(NoLearnerError, match="0 own executions"):
         mixed_for(QueryRegime.SEEN, nothing.places, nothing, [LogRidge(), LocalProcess()])
-    mixture = mixed_for(QueryRegime.SEEN, nothing.places, nothing, [Constant(), LogRidge()])
-    assert [(each.name, each.weight) for each in mixture.weights.members] == [
-        ("local constant", 1.0)
-    ]
+    ensemble, _ = mixed_for(QueryRegime.SEEN, nothing.places, nothing, [Constant(), LogRidge()])
+    assert [(each.name, each.weight) for each in ensemble.members] == [("local constant", 1.0)]
 
 
 def test_the_same_evidence_gives_the_same_answers() -> None:

@@ -4,9 +4,14 @@ import numpy as np
 import pytest
 
 from fedperf_client.prediction.ensemble.ensemble import USUAL_CORRELATION, error_correlation
-from fedperf_client.prediction.ensemble.learner_catalogue import joined_learners
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    LogRidge,
+    joined_learners,
+)
 from fedperf_client.prediction.prediction import (
     WIDENING,
     Distribution,

@@ -3,17 +3,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    NoLearnerError,
-    joined_learners,
-    local_learners,
-    public_learners,
-)
+from fedperf_client.prediction.encoding import History
+from fedperf_client.prediction.ensemble.ensemble import fold_of, mixed_errors, mixing_weights
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
-from fedperf_client.prediction.ensemble.weighting import fold_of, mixed_errors, mixing_weights
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
     REFERENCE,
@@ -22,10 +17,13 @@ from fedperf_client.prediction.learners.base_learners import (
     Constant,
     Learner,
     LogRidge,
+    NoLearnerError,
     UncorrectedModel,
+    joined_learners,
+    local_learners,
+    public_learners,
 )
 from fedperf_client.prediction.prediction import PredictLog, PredictorFailedError
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import (
     draw_history,
@@ -103,7 +101,7 @@ def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extr
     questions = draw_questions(np.random.default_rng(0), 5)
     np.testing.assert_allclose(predictor.predict_log(questions), excellent(questions) + 0.25)
     assert all(prediction.extrapolating for prediction in predictor.predict(questions))
-    assert predictor.weights == {"reference+cells": 1.0}
+    assert predictor.weights_for().by_name == {"reference+cells": 1.0}
 
 
 @pytest.mark.slow
@@ -112,7 +110,7 @@ def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extr
 )
 def test_candidates_are_few_while_executions_are_few(executions: int, most: int) -> None:
     history = draw_history(np.random.default_rng(1), executions)
-    members = joined(history, excellent).members
+    members = joined(history, excellent).weights_for().members
     assert len(members) <= most
     has_local = any(member.name.startswith("local") for member in members)
     assert has_local == (executions >= 5)
@@ -121,10 +119,10 @@ def test_candidates_are_few_while_executions_are_few(executions: int, most: int)
 @pytest.mark.slow
 def test_weights_and_errors_explain_the_mix() -> None:
     predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
-    assert sum(predictor.weights.values()) == pytest.approx(1.0)
-    assert min(predictor.weights.values()) >= 0.0
-    best = min(predictor.members, key=lambda each: each.error).name
-    assert predictor.weights[best] == max(predictor.weights.values())
+    assert sum(predictor.weights_for().by_name.values()) == pytest.approx(1.0)
+    assert min(predictor.weights_for().by_name.values()) >= 0.0
+    best = min(predictor.weights_for().members, key=lambda each: each.error).name
+    assert predictor.weights_for().by_name[best] == max(predictor.weights_for().by_name.values())
     assert predictor.weights_for().errors.shape == (40,)
 
 
@@ -186,7 +184,7 @@ def test_a_workload_more_moves_no_other_to_another_fold() -> None:
 @pytest.mark.slow
 def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
-    errors = {each.name: each.error for each in local(history).members}
+    errors = {each.name: each.error for each in local(history).weights_for().members}
     assert errors["local ridge"] > 0.2
 
 
@@ -213,7 +211,9 @@ def test_no_questions_get_no_answers() -> None:
 def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
     with pytest.raises(NoLearnerError, match="0 own executions"):
         fit_personalized_ensemble(NOTHING, {}, [UncorrectedModel(), LogRidge()])
-    assert fit_personalized_ensemble(NOTHING, {}, [Constant()]).weights == {"local constant": 1.0}
+    assert fit_personalized_ensemble(NOTHING, {}, [Constant()]).weights_for().by_name == {
+        "local constant": 1.0
+    }
 
 
 def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
@@ -225,7 +225,9 @@ def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
 def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
     history = draw_history(np.random.default_rng(8), 20)
     predictor = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
-    assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(predictor.weights)
+    assert {"public", "public+bias", "public+ridge", "local ridge"} <= set(
+        predictor.weights_for().by_name
+    )
     assert mean_log_q([predictor], [8]) < np.log(1.25)
 
 

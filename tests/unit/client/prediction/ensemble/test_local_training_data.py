@@ -6,12 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import ExecutionTable, History, encode_executions
 from fedperf_client.prediction.ensemble.predictor import LearnerPool
 from fedperf_client.prediction.ensemble.training_data import TrainingData
-from fedperf_client.prediction.execution_table import ExecutionTable, encode_executions
-from fedperf_client.prediction.learners.base_learners import PUBLIC
-from fedperf_client.prediction.query_encoding import History
+from fedperf_client.prediction.learners.base_learners import PUBLIC, public_learners
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.synthetic import excellent
@@ -65,7 +63,7 @@ def test_runs_of_a_configuration_are_found_among_all() -> None:
 
 
 def test_the_hull_is_that_of_the_executions() -> None:
-    home, same = of_columns(OWN).summary.support, of_history(OWN).support
+    home, same = of_columns(OWN).summary.support, of_history(OWN).summary.support
     assert home.ranges.keys() == same.ranges.keys()
     for pair, ends in home.ranges.items():
         for own, other in zip(ends, same.ranges[pair], strict=True):

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.weighting import (
+from fedperf_client.prediction.ensemble.ensemble import (
     MOST_LEVELS,
     Fold,
-    ScaleAndSize,
     closest_split,
     holdout_splits,
     query_regimes,
 )
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
 from fedperf_client.prediction.prediction import Floats, QueryRegime
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.prediction.jobs import places, samples
@@ -89,10 +89,12 @@ def test_nobody_is_asked_about_a_column_that_he_has_not_seen_vary() -> None:
 
 @pytest.mark.parametrize("kind", list(QueryRegime))
 def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: QueryRegime) -> None:
-    for fold in matching_folds(PLACES, at(14, 9000), kind, KNOWN.features):
+    folds = matching_folds(PLACES, at(14, 9000), kind, KNOWN.features)
+    assert bool(folds) == (kind is not QueryRegime.SEEN)
+    for fold in folds:
         values = SCALE if "scale" in kind.value else SIZE
         assert not set(values[fold.held_out].tolist()) & set(values[fold.training].tolist())
-        assert len(np.intersect1d(fold.training, fold.held_out)) == 0
+        assert 0 < len(fold.held_out) < len(KNOWN)
 
 
 def test_with_two_levels_nothing_can_be_mimicked() -> None:

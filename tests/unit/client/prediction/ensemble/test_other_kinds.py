@@ -262,6 +262,8 @@ def test_an_answer_whose_members_lie_apart_is_as_wide(tmp_path: Path) -> None:
     both(with_spark, partial(filters_of_tables, (1.0, 1.0)))(home, tmp_path)
     found = Answered.by(home)
     assert found.lower <= TRUTH_SECONDS <= found.upper
+    assert found.is_inside
+    assert found.upper > 2 * found.median  # less where members agree, as above
 
 
 def test_a_plan_that_names_no_resources_has_those_of_its_own_platform(tmp_path: Path) -> None:

@@ -9,21 +9,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble import predictor as personal_module
-from fedperf_client.prediction.ensemble.ensemble import Reliability
-from fedperf_client.prediction.ensemble.learner_catalogue import (
-    joined_learners,
-    local_learners,
-    public_learners,
-)
+from fedperf_client.prediction.ensemble.ensemble import Reliability, cross_validate
 from fedperf_client.prediction.ensemble.predictor import (
     HELD_TOGETHER,
     LearnerPool,
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
-from fedperf_client.prediction.ensemble.weighting import ScaleAndSize
-from fedperf_client.prediction.learners.base_learners import PUBLIC, REFERENCE, SHARED, LogRidge
+from fedperf_client.prediction.ensemble.training_data import ScaleAndSize
+from fedperf_client.prediction.learners.base_learners import (
+    PUBLIC,
+    REFERENCE,
+    SHARED,
+    LogRidge,
+    joined_learners,
+    local_learners,
+    public_learners,
+)
 from fedperf_client.prediction.prediction import (
     Evidence,
     EvidenceSource,
@@ -32,7 +36,6 @@ from fedperf_client.prediction.prediction import (
     PredictLog,
     QueryRegime,
 )
-from fedperf_client.prediction.query_encoding import History
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import PlanOnCluster
@@ -105,7 +108,7 @@ def test_a_question_a_little_beyond_what_was_seen_is_flagged_though_the_hull_has
     for factor, kind in ((1.0, QueryRegime.SEEN), (1.5, QueryRegime.BEYOND_SIZES)):
         asked = of_rows(largest, factor * largest.plan.workflow.operators[0].output_rows)
         [estimate] = own.predict([asked])
-        assert own.pool.support.contains(asked)
+        assert own.pool.summary.support.contains(asked)
         assert (estimate.regime, estimate.extrapolating) == (kind, kind.is_beyond)
 
 
@@ -176,7 +179,8 @@ def test_folds_for_questions_inside_split_no_workload_and_no_fold_splits_repeats
     history = draw_history(np.random.default_rng(2), 60, executions=3)
     candidates = LearnerPool.from_history(history, {}, [LogRidge()])
     groups = candidates.training.groups
-    inside = candidates.cross_validate(candidates.workload_split)
+    split, learners = candidates.workload_split, candidates.learners
+    inside = cross_validate(candidates.training, learners, split)
     for fold in range(inside.folds.max() + 1):
         held, rest = (
             groups[inside.rows[inside.folds == fold]],

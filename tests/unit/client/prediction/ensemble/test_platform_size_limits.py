@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import (
     PersonalizedEnsemble,
     fit_personalized_ensemble,
 )
-from fedperf_client.prediction.ensemble.training_data import TIMES
+from fedperf_client.prediction.ensemble.training_data import ROWS, TIMES
+from fedperf_client.prediction.learners.base_learners import public_learners
 from fedperf_client.prediction.prediction import WIDENING
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
@@ -41,8 +41,8 @@ def test_most_rows_is_the_largest_job_of_every_platform() -> None:
         mine = [
             q.plan.workflow.source_rows for q in history.queries if platform in q.plan.platforms
         ]
-        assert support.most_rows(platform) == pytest.approx(max(mine), rel=1e-6)
-    assert support.most_rows(Platform.SPARK) == 0
+        assert support.most(platform, ROWS) == pytest.approx(max(mine), rel=1e-6)
+    assert support.most(Platform.SPARK, ROWS) == 0
 
 
 def test_exceeded_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import History, encode
 from fedperf_client.prediction.ensemble.repeats import (
     PUBLIC_PRIOR,
     Repeats,
     ResourceChange,
 )
 from fedperf_client.prediction.prediction import EvidenceSource, Prediction
-from fedperf_client.prediction.query_encoding import History, encode
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.ensemble.repeated_worlds import (

@@ -77,4 +77,5 @@ def test_alike_is_a_kind_on_its_platform_at_about_its_rows() -> None:
     ]
     unnamed = question(1e5, kind=JOIN, platform=Platform.OTHER)
     assert known.similar_to(unnamed).tolist() == [False] * 5 + [True]
-    assert known.samples.operator_pairs().any(axis=1).sum(axis=1).tolist() == [1] * 5 + [0]
+    pairs = known._pairs.reshape(len(OperatorKind), -1, len(known))
+    assert pairs.any(axis=0).sum(axis=0).tolist() == [1] * 5 + [0]

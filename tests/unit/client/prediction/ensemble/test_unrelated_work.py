@@ -7,11 +7,10 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from fedperf_client.prediction.ensemble.learner_catalogue import public_learners
+from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.predictor import fit_personalized_ensemble
-from fedperf_client.prediction.learners.base_learners import PUBLIC
+from fedperf_client.prediction.learners.base_learners import PUBLIC, public_learners
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import History
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform

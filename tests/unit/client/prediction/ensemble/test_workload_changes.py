@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import ExecutionTable, encode_executions
 from fedperf_client.prediction.ensemble.training_data import TrainingData
-from fedperf_client.prediction.execution_table import ExecutionTable, encode_executions
 from fedperf_shared.execution import ClusterConfig, Execution, ExecutionMetadata, Measurement
 from tests.unit.client.executions import START, chain_plan, make_execution
 from tests.unit.client.prediction.synthetic import excellent

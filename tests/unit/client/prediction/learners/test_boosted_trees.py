@@ -8,6 +8,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from fedperf_campaigns.tables.learners import mean_of_trees
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.learners.base_learners import (
     SHARED,
     Boosting,
@@ -23,7 +24,6 @@ from fedperf_client.prediction.learners.boosted_trees import (
     Trees,
     _settings,
 )
-from fedperf_client.prediction.query_encoding import EncodedQueries
 from fedperf_client.prediction.serving.predictor_cache import _packed, _unpacked
 from fedperf_shared.errors import InvalidInputError
 

@@ -10,6 +10,7 @@ from fedperf_campaigns.tables.learners import (
     fit_ernest,
     table_learners,
 )
+from fedperf_client.prediction.encoding import EncodedQueries, encode
 from fedperf_client.prediction.learners.base_learners import (
     REFERENCE,
     SHARED,
@@ -25,11 +26,13 @@ from fedperf_client.prediction.learners.base_learners import (
     UncorrectedModel,
     shrunken_mean,
 )
+from fedperf_client.prediction.learners.ridge import MARGIN
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries, encode
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.jobs import grid, law, layout, noisy, samples
 from tests.unit.client.prediction.synthetic import draw_history, draw_samples, true_log_seconds
+
+SCALING_LAWS = {"prior slopes", "local ernest", "local ernest+process"}
 
 
 @pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest(), LocalProcess()])
@@ -117,10 +120,16 @@ def test_a_correction_that_is_none_is_refused(
 def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
     learner: Learner,
 ) -> None:
-    fitted = learner.fit(samples(), noisy())
-    absurd = layout().samples({"nodes": [1e6], "megabytes": [1e12], "machine": ["new"]})
-    assert np.isfinite(fitted(absurd)).all()
-    constant = Constant().fit(samples(), noisy())
+    measured = noisy()
+    fitted = learner.fit(samples(), measured)
+    absurd = {"nodes": [1e6, 0.1], "megabytes": [1e12, 1e12]}
+    far = fitted(layout().samples(absurd | {"machine": ["new", "new"]}))
+    if learner.name in SCALING_LAWS:  # they stay near their law instead
+        near = law(absurd | {"machine": ["slow", "slow"]})
+    else:
+        near = np.clip(far, measured.min(), measured.max())
+    assert np.abs(far - near).max() <= MARGIN
+    constant = Constant().fit(samples(), measured)
     most = np.abs(constant(samples()) - law(grid())).mean()
     assert np.abs(fitted(samples()) - law(grid())).mean() <= most
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from fedperf_client.formatting.facts import texts_of, values_of
-from fedperf_client.prediction.ensemble.ensemble import EnsembleMember, EnsembleWeights
-from fedperf_client.prediction.ensemble.weighting import STACKED_FROM
+from fedperf_client.prediction.ensemble.ensemble import (
+    STACKED_FROM,
+    EnsembleMember,
+    EnsembleWeights,
+)
 from fedperf_client.prediction.prediction import QueryRegime
 from fedperf_client.prediction.serving.explanation import (
     accuracy_sentence,

@@ -200,7 +200,11 @@ def test_what_teaches_nothing_changes_no_answer_about_other_jobs(
     for executions in (own, apart):
         candidates = home(executions).predictor.pool  # of both together the second time
         told.append(
-            (len(candidates.training), candidates.support, len(candidates.summary.repeats.first))
+            (
+                len(candidates.training),
+                candidates.summary.support,
+                len(candidates.summary.repeats.first),
+            )
         )
     assert told[0] == told[1]
 

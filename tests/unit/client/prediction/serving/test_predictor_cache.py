@@ -7,11 +7,11 @@ import pytest
 
 from fedperf_client.home.config import write_private
 from fedperf_client.home.store import ExecutionStore
-from fedperf_client.prediction import execution_table
+from fedperf_client.prediction.encoding import ExecutionTable
+from fedperf_client.prediction.ensemble import training_data
 from fedperf_client.prediction.ensemble.training_data import TrainingData
-from fedperf_client.prediction.execution_table import ExecutionTable
 from fedperf_client.prediction.fetched_models import FetchedModels
-from fedperf_client.prediction.learners.base_learners import CellCorrection
+from fedperf_client.prediction.learners.base_learners import PUBLIC, CellCorrection
 from fedperf_client.prediction.serving import predictor_cache as kept_module
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_shared.execution import ExecutionStatus, Measurement
@@ -84,7 +84,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert {kin: list(mix.weights_by_split) for kin, mix in mixes.items()} == {
         kin: list(mix.weights_by_split) for kin, mix in made.predictor.with_parts().items()
     }
-    assert all(mix.pool._errors == {} for mix in mixes.values())
+    assert all(mix.pool.errors == {} for mix in mixes.values())
     assert found.predictor.pool.summary.clusters == made.predictor.pool.summary.clusters
 
 
@@ -172,16 +172,19 @@ def test_without_executions_the_start_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_start(tmp_path, monkeypatch)
+    models = FetchedModels(tmp_path / "models")
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
-        kept = load_or_fit(tmp_path / "file", store, FetchedModels(tmp_path / "models"))
-    assert all(each.extrapolating for each in kept.predictor.predict(ASKED))
+        found = load_or_fit(tmp_path / "file", store, models).predictor.predict(ASKED)
+    start = np.exp(models.starts()[PUBLIC](ASKED))
+    np.testing.assert_allclose([each.median_seconds for each in found], start)
+    assert all(each.extrapolating for each in found)
 
 
 @pytest.mark.slow
 def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution_table, "MOST_LEARNT", 20)
+    monkeypatch.setattr(training_data, "MOST_LEARNT", 20)
     place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
     _, before = place.answered()
     assert len(before.predictor.pool.training) == 20

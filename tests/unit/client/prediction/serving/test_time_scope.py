@@ -26,18 +26,19 @@ def notes(plan: Plan, own: Execution | None = None) -> PredictionNotes:
 )
 def test_it_says_what_a_time_is_of(platform: Platform, says: str) -> None:
     found = notes(chain_plan(platform=platform))
-    assert found.scope_sentence == f"{says}, without queueing and start-up"
+    assert found.lines([], None, of_nodes=False)[0] == f"{says}, without queueing and start-up"
     assert found.startup_seconds is None
 
 
 def test_several_engines_run_already() -> None:
     workflow = chain_plan().workflow
     mixed = Plan(workflow, (Platform.DUCKDB, Platform.DUCKDB, Platform.POLARS))
-    assert "engines that run already" in notes(mixed).scope_sentence
+    assert "engines that run already" in notes(mixed).lines([], None, of_nodes=False)[0]
 
 
 def test_what_an_own_execution_tells_of_its_start_is_said() -> None:
     own = make_execution(1, measurement=Measurement(2.0, startup_seconds=12.0))
-    assert notes(own.plan, own).scope_sentence.endswith("queueing and start-up, 12 s when it ran")
+    [line] = notes(own.plan, own).lines([], None, of_nodes=False)
+    assert line.endswith("queueing and start-up, 12 s when it ran")
     later = replace(own, measurement=Measurement(2.0))
     assert notes(own.plan, later).startup_seconds is None

@@ -48,7 +48,7 @@ def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count:
         job, rows, asked = known_of(seed, count)
         if len(asked) < 3:
             continue
-        found = TablePredictor.of(job.measured(rows)).predict(job.part(asked))
+        found = TablePredictor(job.measured(rows)).predict(job.part(asked))
         middle = np.log([each.median_seconds for each in found])
         upper = np.log([each.upper_seconds for each in found])
         truth = np.log(job.seconds[asked])
@@ -70,7 +70,7 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
             job, rows, asked = known_of(seed, count)
             if len(asked) < 3:
                 continue
-            found = TablePredictor.of(job.measured(rows)).predict(job.part(asked))
+            found = TablePredictor(job.measured(rows)).predict(job.part(asked))
             middle = np.log([each.median_seconds for each in found])
             of_count.append(float(np.abs(middle - np.log(job.seconds[asked])).mean()))
             widths[count].append(float(np.mean([each.deviation for each in found])))
@@ -81,7 +81,7 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
 
 
 def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
-    predictor = TablePredictor.of(measured([2e5], [2], [10.0]))
+    predictor = TablePredictor(measured([2e5], [2], [10.0]))
     same, faster, larger = predictor.predict(columns([2e5, 2e5, 4e5], [2, 4, 2]))
     assert predictor.members == {"prior slopes": 1.0}
     assert same.median_seconds == pytest.approx(10.0)
@@ -108,14 +108,14 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
         (measured(rows, workers, odd), 6.5, 13.0),
         (often, 11.5, 12.5),
     ):
-        [found] = TablePredictor.of(known).predict(columns([2e5], [4.0]))
+        [found] = TablePredictor(known).predict(columns([2e5], [4.0]))
         assert least < found.median_seconds < most
         assert found.regime is QueryRegime.SEEN
 
 
 def test_columns_outside_of_what_was_measured_are_marked() -> None:
     job = next(each for each in map(drawn_job, range(20)) if "machine_type" in each.table)
-    predictor = TablePredictor.of(job.measured(list(range(12))))
+    predictor = TablePredictor(job.measured(list(range(12))))
     table = {name: list(values) for name, values in job.part([0, 0, 0]).items()}
     table["rows"][1], table["machine_type"][2] = 1e12, "never seen"
     inside, larger, strange = predictor.predict(table)
@@ -128,14 +128,14 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
     stopped = MeasuredTable(
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([200.0])
     )
-    [without] = TablePredictor.of(known).predict(columns([4e5], [4]))
-    [found] = TablePredictor.of(stopped).predict(columns([4e5], [4]))
+    [without] = TablePredictor(known).predict(columns([4e5], [4]))
+    [found] = TablePredictor(stopped).predict(columns([4e5], [4]))
     assert without.median_seconds < 50
     assert found.median_seconds == pytest.approx(200.0)
     early = MeasuredTable(
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([1.0])
     )
-    [same] = TablePredictor.of(early).predict(columns([4e5], [4]))
+    [same] = TablePredictor(early).predict(columns([4e5], [4]))
     assert same == without
 
 
@@ -143,7 +143,7 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
 def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
     job, rows, asked = known_of(2, 12)
     calls: Counter[int] = Counter()
-    predictor = TablePredictor.of(
+    predictor = TablePredictor(
         job.measured(rows), on_progress=lambda done, total: calls.update([total])
     )
     first = predictor.predict(job.part(asked))
@@ -172,6 +172,6 @@ def test_run_times_that_cannot_be_are_refused(seconds: float) -> None:
 
 def test_a_job_of_which_nothing_was_measured_has_no_predictor() -> None:
     with pytest.raises(InvalidTableError, match="nothing was measured"):
-        TablePredictor.of(measured([], [], []))
+        TablePredictor(measured([], [], []))
     with pytest.raises(InvalidTableError, match="run times"):
         measured([1e5], [1], [1.0, 2.0])

@@ -18,8 +18,8 @@ from fedperf_campaigns.tables.prior_slopes import (
     SlopePrior,
     prior_slopes,
 )
+from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.prediction import Floats
-from fedperf_client.prediction.query_encoding import EncodedQueries
 
 LINE = PriorSlopes((SlopePrior(-0.7, 0.35, 1.0), SlopePrior(0.9, 0.3, 1.5)))
 WITH_LAWS = replace(LINE, scaling=ScalingColumns(0, 1))

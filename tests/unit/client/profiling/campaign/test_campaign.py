@@ -28,6 +28,13 @@ from fedperf_campaigns.campaign.trial_runner import (
 )
 from tests.unit.client.profiling.campaign.campaigns import BUSY, MACHINE, QUIET, make_campaign
 
+TWO = (
+    '[[component]]\nname = "a"\ncommand = ["x"]\n'
+    '[[component]]\nname = "b"\ncommand = ["x"]\nafter = ["a"]\n'
+)
+BOTH = 'components = "both"'
+"""Two components, of which each alone and both together are targets."""
+
 Ran = tuple[tuple[str, ...], tuple[Value, ...]]
 OK = TrialOutcome(TrialStatus.OK, wall_seconds=1.0)
 FAILED = TrialOutcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
@@ -241,15 +248,14 @@ def test_a_finished_campaign_repeats_nothing(place: ScaleAndSize) -> None:
 
 
 def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: ScaleAndSize) -> None:
-    full, here = World(), place("repetitions = 2\nmax_trials = 3")
-    stopped = here.run(full)
-    assert "budget of 3 trials" in stopped.reason
-    more = place("repetitions = 2")
+    first, rest, whole = World(), World(), World()
+    here, more = place(f"{BOTH}\nmax_trials = 4", TWO), place(BOTH, TWO)
     assert more.campaign.campaign_id == here.campaign.campaign_id
-    rest = World()
+    assert "budget of 4 trials" in here.run(first).reason
     more.run(rest)
-    assert len(full.ran) + len(rest.ran) == 8
-    assert len(set(more.measured())) == 8
+    replace(more, path=more.path.with_name("whole.sqlite")).run(whole)
+    assert first.ran + rest.ran == whole.ran
+    assert len(set(more.measured())) == len(whole.ran) > 12
 
 
 def test_a_budget_of_seconds_counts_over_all_runs(place: ScaleAndSize) -> None:
@@ -327,11 +333,7 @@ def test_cold_is_what_did_not_run_since_the_machine_started(place: ScaleAndSize)
 
 
 def test_components_alone_and_together(place: ScaleAndSize) -> None:
-    two = (
-        '[[component]]\nname = "a"\ncommand = ["x"]\n'
-        '[[component]]\nname = "b"\ncommand = ["x"]\nafter = ["a"]\n'
-    )
-    world, here = World(), place('repetitions = 1\ncomponents = "both"', two)
+    world, here = World(), place(f"{BOTH}\nrepetitions = 1", TWO)
     here.run(world)
     assert {names for names, _ in world.ran} == {("a",), ("b",), ("a", "b")}
     assert len(world.ran) == 12

@@ -1,5 +1,6 @@
 """The order of configurations, and what counts as a disturbed trial."""
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fedperf_campaigns.campaign import trial_runner
 from fedperf_campaigns.campaign.campaign import AllAtOnce, Blocks, Sampler, make_sampler
 from fedperf_campaigns.campaign.definition import Strategy
 from fedperf_campaigns.campaign.sampling import GridSampler, SamplingGrid
 from fedperf_campaigns.campaign.trial_runner import HostMonitor, is_far, noise_reason
+from fedperf_client.workers import machine
 from tests.unit.client.profiling.campaign.campaigns import BUSY, QUIET, make_campaign
 
 
@@ -82,14 +85,18 @@ def test_a_time_far_from_its_repeats(seconds: float, repeats: list[float], expec
     assert is_far(seconds, repeats) is expected
 
 
-def test_the_host_is_read() -> None:
+def test_the_host_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads, stolen, busy = iter([1.5, 2.5]), iter([10.0, 10.5]), iter([100.0, 101.0])
+    monkeypatch.setattr(os, "getloadavg", lambda: (next(loads), 9.0, 9.0))
+    monkeypatch.setattr(trial_runner, "_stolen_seconds", lambda: next(stolen))
+    monkeypatch.setattr(machine, "host_busy_seconds", lambda: next(busy))
     host = HostMonitor()
     host.begin()
     reading = host.end()
-    assert reading.foreign_cores >= 0
-    assert reading.stolen_cores >= 0
-    assert reading.cores >= 1
-    assert Path("/proc").exists() or reading.load_before >= 0
+    assert (reading.load_before, reading.load_after) == (1.5, 2.5)
+    assert 0 < reading.stolen_cores <= 0.5 / 0.25  # at least over a quarter of a second
+    assert 0 < reading.foreign_cores <= 1 / 0.25
+    assert reading.cores == os.cpu_count()
 
 
 def test_a_choosing_sampler_is_given_the_table_and_names_a_row_for_all_repetitions(

@@ -16,8 +16,10 @@ from fedperf_campaigns.campaign.sampling import (
     START,
     Rows,
     SamplingGrid,
+    most_useful,
 )
 from fedperf_campaigns.tables.layout import InvalidTableError, Table
+from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 from tests.unit.client.profiling.grids import (
     NODE_TYPES,
@@ -244,9 +246,18 @@ def test_a_large_grid_is_judged_by_some_of_its_rows(monkeypatch: pytest.MonkeyPa
     table = grid()
     before = campaign(made(table, "active"), table, most=START)
     monkeypatch.setattr(sampler, "MOST_TARGETS", 20)
-    row = made(table, "active").next(before, NONE_FAILED)
+    judged: list[Rows] = []
+
+    def watched(*known: Floats, taken: Rows, free: Rows, target_rows: Rows) -> int:
+        judged.append(target_rows)
+        return most_useful(*known, taken=taken, free=free, target_rows=target_rows)
+
+    monkeypatch.setattr(sampler, "most_useful", watched)
+    row, again = (made(table, "active").next(before, NONE_FAILED) for _ in range(2))
     assert row is not None
-    assert row not in before
+    assert row == again not in before
+    np.testing.assert_array_equal(*judged)
+    assert len(np.unique(judged[0])) == 20
 
 
 def test_of_a_large_grid_some_rows_are_offered_and_the_same_ones_again(

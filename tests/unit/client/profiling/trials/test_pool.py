@@ -254,7 +254,9 @@ def test_a_child_that_died_while_idle_is_replaced(pool: WorkerPool) -> None:
 def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with WorkerPool(command=COMMAND, cores=cores) as pool:
-        assert run(pool, "cores", 0).reason == f"ValueError: cores {cores[-1:]}"
+        for threads in {1, len(cores)}:
+            found = pool.run(request("cores", 0, threads=threads), LIMITS)
+            assert found.reason == f"ValueError: cores {cores[-threads:]}"
 
 
 @pytest.mark.slow

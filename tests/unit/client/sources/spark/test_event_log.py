@@ -3,6 +3,7 @@
 import gzip
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -508,6 +509,8 @@ def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
     (directory / "appstatus_app").touch()
     (found,), skipped = read_log(directory)
     assert (found.origin.remarks, skipped) == ((ExecutionWarning.INCOMPLETE,), [])
+    whole = only(log, tmp_path)
+    assert replace(found, origin=replace(found.origin, remarks=())) == whole
 
 
 def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) -> None:

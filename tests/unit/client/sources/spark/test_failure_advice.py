@@ -2,7 +2,12 @@
 
 import pytest
 
-from fedperf_client.sources.spark.failures import advice_on, failure_table
+from fedperf_client.sources.spark.failures import (
+    FailureAdvice,
+    FailureCause,
+    advice_for,
+    failure_table,
+)
 from fedperf_client.sources.spark.settings import SparkSettings
 
 OVERHEAD = "spark.executor.memoryOverhead"
@@ -11,6 +16,10 @@ OFFERS = (
     "spark.storage.decommission.enabled=true",
     "spark.storage.decommission.shuffleBlocks.enabled=true",
 )
+
+
+def advice_on(kind: str, message: str, settings: SparkSettings) -> FailureAdvice:
+    return advice_for(FailureCause(kind, "", message), settings)
 
 
 def conf(kind: str, version: str = "3.5.3", *, said: str = "", **set_: str) -> list[str]:

@@ -82,7 +82,7 @@ def test_files_of_nobody_are_put_down_to_the_executor_that_left_last() -> None:
 
 def test_a_job_that_failed_without_a_word_failed_for_what_most_of_its_tasks_did() -> None:
     tasks = [failure(lost(PHYSICAL))] * 3 + [failure(raised("my.Error", "x"))]
-    first, second = causes_of(tasks, [], FailureText("", "", None))
+    first, second = causes_of(tasks, [], FailureText("", None))
     assert (first.kind, first.ends_job, second.ends_job) == ("container memory", True, False)
 
 
@@ -108,9 +108,9 @@ def test_errors_that_nobody_knows_are_told_apart_by_their_names() -> None:
 def test_of_too_many_texts_the_last_are_kept() -> None:
     query = SparkQuery(0, 0, root=0)
     for number in range(MAX_FAILURES + 5):
-        query.failed(f"stage {number}", "x")
+        query.failed(f"x {number}")
     assert len(query.failures) == MAX_FAILURES
-    assert query.failures[-1].part == f"stage {MAX_FAILURES + 4}"
+    assert query.failures[-1].message == f"x {MAX_FAILURES + 4}"
 
 
 def test_the_removal_of_its_executor_does_not_explain_an_error_of_the_code() -> None:
@@ -133,7 +133,7 @@ def test_a_job_that_failed_comes_first_with_its_own_words() -> None:
     tasks = [failure(lost(PHYSICAL)) for _ in range(9)]
     above = failure(killed("Tasks result size has exceeded maxResultSize"))
     said = "Job aborted due to stage failure: Total size (9 MiB) above spark.driver.maxResultSize"
-    first, second = causes_of([*tasks, above], [], FailureText.of("job 0", said))
+    first, second = causes_of([*tasks, above], [], FailureText.of(said))
     assert (first.kind, first.line, first.ends_job) == ("result size", said, True)
     assert (second.kind, second.ends_job) == ("container memory", False)
 
@@ -144,23 +144,23 @@ def test_a_job_that_failed_for_its_last_task_has_the_words_of_the_task() -> None
         "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent "
         "failure: Lost task 0.3 in stage 0.0 (TID 7) (h executor 2): my.OwnError: the price"
     )
-    (cause,) = causes_of([task] * 4, [], FailureText.of("job 0", said))
+    (cause,) = causes_of([task] * 4, [], FailureText.of(said))
     assert (cause.line, cause.ends_job, len(cause.failures)) == ("the price is negative", True, 4)
 
 
 def test_a_job_that_failed_with_the_words_of_its_tasks_has_one_cause() -> None:
     tasks = [failure(raised("my.CastError", "[CAST] 'x' is no number\nSQLSTATE: 22018"))] * 2
     other = [failure(raised("my.Other", "y"))] * 3
-    found = causes_of([*other, *tasks], [], FailureText.of("query 0", "[CAST] 'x' is no number"))
+    found = causes_of([*other, *tasks], [], FailureText.of("[CAST] 'x' is no number"))
     assert [(each.name, each.ends_job) for each in found] == [("CastError", True), ("Other", False)]
 
 
 def test_a_job_that_failed_before_any_task_has_a_cause_of_its_own() -> None:
-    (cause,) = causes_of([], [], FailureText.of("query 0", "no such column\nSELECT 1"))
+    (cause,) = causes_of([], [], FailureText.of("no such column\nSELECT 1"))
     assert (cause.kind, cause.line, cause.ends_job) == (None, "no such column", True)
     assert common(cause) == (None, None, None, None)
     other = failure(lost(PHYSICAL))
-    first, second = causes_of([other], [], FailureText.of("query 0", "no such column"))
+    first, second = causes_of([other], [], FailureText.of("no such column"))
     assert (first.failures, first.ends_job) == ([], True)
     assert second.failures == [other]
 
@@ -169,19 +169,19 @@ def test_a_stage_that_failed_too_often_is_put_down_to_what_made_it_fail() -> Non
     gone = removal("Executor decommission: Executor 2 is decommissioned.")
     said = "ResultStage 1 has failed the maximum allowable number of times: 4."
     (cause,) = causes_of(
-        [failure(missed("Connection refused"), executor="1")], [gone], FailureText.of("job 0", said)
+        [failure(missed("Connection refused"), executor="1")], [gone], FailureText.of(said)
     )
     assert (cause.kind, cause.summary) == ("decommissioned", "stage attempts")
-    (alone,) = causes_of([], [], FailureText.of("job 0", said))
+    (alone,) = causes_of([], [], FailureText.of(said))
     assert (alone.kind, alone.summary) == ("stage attempts", None)
 
 
 def test_the_last_words_that_are_not_about_calling_off_tell_most() -> None:
     said = ("no such file", "Job 1 cancelled because", "")
-    texts = [FailureText.of(f"job {number}", text) for number, text in enumerate(said)]
+    texts = [FailureText.of(text) for text in said]
     found = last_text(texts)
     assert found is not None
-    assert found.part == "job 0"
+    assert found.message == "no such file"
     off = last_text(texts[1:])
     assert off is not None
     assert off.kind == "cancelled"

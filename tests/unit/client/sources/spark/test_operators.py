@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedperf_client.sources.spark.plan import grouping_kind, kind_of, limit_of, steps_of
+from fedperf_client.sources.spark.plan import grouping_kind, limit_of, parse_name
 from fedperf_shared.workflow.vocabulary import PARSES_TEXT, RUNS_PYTHON, OperatorKind
 
 K = OperatorKind
@@ -75,12 +75,12 @@ NAMES: dict[OperatorKind | None, tuple[str, ...]] = {
     ("kind", "name"), [(k, name) for k, names in NAMES.items() for name in names]
 )
 def test_operators_have_their_kind(kind: OperatorKind | None, name: str) -> None:
-    assert kind_of(name) is kind
+    assert parse_name(name).kind is kind
 
 
 @given(st.text(max_size=400))
 def test_any_name_has_a_kind(name: str) -> None:
-    assert kind_of(name) in {None, *OperatorKind}
+    assert parse_name(name).kind in {None, *OperatorKind}
 
 
 def test_groupings_are_told_apart() -> None:
@@ -105,7 +105,7 @@ def test_groupings_are_told_apart() -> None:
     ],
 )
 def test_code_that_runs_for_each_row_is_told_by_name(name: str, steps: int) -> None:
-    assert steps_of(name) == steps
+    assert parse_name(name).code_steps == steps
 
 
 def test_limits_are_read() -> None:

@@ -108,9 +108,6 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
             )
             assert job.seconds == execution.runtime_seconds
             assert job.query.end / 1000 == execution.finished_at.timestamp()
-            assert job.query.is_accelerated is (
-                ExecutionWarning.ACCELERATED in execution.origin.remarks
-            )
         reasons = {each.record: each.reason for each in records if isinstance(each, SkippedRecord)}
         skipped.update(reasons[label] for label in jobs.keys() - kept.keys())
     assert skipped.keys() <= {ONLY_A_COMMAND, "no executor is known for its time", NO_PLAN}

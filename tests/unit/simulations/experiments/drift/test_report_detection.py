@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedperf_client.contributions.mechanisms import sum_cell_query, sum_residuals
+from fedperf_server.inference.corrections import DEFAULT_KERNEL
 from fedperf_server.inference.drift_evidence import SHIFT, PlatformDrift
 from fedperf_shared.releases.release import ReportParameters, SlotKey
 from fedperf_shared.workflow.vocabulary import Platform
@@ -62,7 +63,8 @@ def test_a_shift_hits_later_executions_of_its_platform_and_organization_alone() 
 
 
 def test_workloads_scatter_as_the_coordinator_supposes() -> None:
-    assert np.hypot(WORKLOAD_SD, EXECUTION_SD) == pytest.approx(0.5)
+    supposed = DEFAULT_KERNEL.execution_sd
+    assert np.hypot(WORKLOAD_SD, EXECUTION_SD) == pytest.approx(supposed)
 
 
 def test_the_year_follows_the_default_policy_and_calendar() -> None:

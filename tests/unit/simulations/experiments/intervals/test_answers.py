@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedperf_client.prediction.query_encoding import History
+from fedperf_client.prediction.encoding import History
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.experiments.intervals.figures import (
     LEVEL,

@@ -10,6 +10,7 @@ from fedperf_client.prediction.prediction import Floats, PredictLog
 from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import TrainingPlan
+from fedperf_simulations.baselines.prefixes import plan_prefix
 from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
 from fedperf_simulations.corpus.comparisons import FOLDS
 from fedperf_simulations.corpus.training_set import Measurements
@@ -36,7 +37,7 @@ def measurements() -> Measurements:
         )
         for number in range(20)
     )
-    plan = Plan(workflow(), everywhere(POLARS)).prefix([0])
+    plan = plan_prefix(Plan(workflow(), everywhere(POLARS)), [0])
     prefixes = {
         f"w{number}": [MeasuredPlan(plan, CLUSTER, math.log(1.0 + number))] for number in range(20)
     }

@@ -18,8 +18,8 @@ from torch.nn.utils import clip_grad_norm_
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.model.architecture import HIGHEST, LOWEST, standardise
-from fedperf_shared.model.ggfn import GGFN, collate
 from fedperf_shared.workflow.features import Features
+from fedperf_simulations.model.ggfn import GGFN, collate
 
 HUBER_DELTA = 0.5
 """In standardised units: with a target scale of 2, errors beyond one log second count linearly."""

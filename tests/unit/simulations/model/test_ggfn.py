@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,22 +18,6 @@ from fedperf_shared.model.architecture import (
     offset_of,
     standardise,
 )
-from fedperf_shared.model.checkpoint import NamedArrays, state_to_arrays
-from fedperf_shared.model.fit import (
-    HUBER_DELTA,
-    InvalidTrainingDataError,
-    TrainingDivergedError,
-    fit,
-    huber_per_sample,
-    huber_within,
-    predict,
-)
-from fedperf_shared.model.ggfn import (
-    GGFN,
-    EmptyBatchError,
-    InvalidDropoutError,
-    collate,
-)
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import (
@@ -41,7 +26,26 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
     Platform,
 )
+from fedperf_simulations.model.fit import (
+    HUBER_DELTA,
+    InvalidTrainingDataError,
+    TrainingDivergedError,
+    fit,
+    huber_per_sample,
+    huber_within,
+    predict,
+)
+from fedperf_simulations.model.ggfn import (
+    GGFN,
+    EmptyBatchError,
+    InvalidDropoutError,
+    collate,
+    state_to_arrays,
+)
 from tests.fakes.plans import relabelled
+
+if TYPE_CHECKING:
+    from fedperf_shared.model.checkpoint import NamedArrays
 
 CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * 2**30)
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)

@@ -3,8 +3,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedperf_client.prediction.encoding import History, InvalidHistoryError, encode
 from fedperf_client.prediction.prediction import PredictorFailedError
-from fedperf_client.prediction.query_encoding import History, InvalidHistoryError, encode
 from fedperf_shared.execution import ExecutionStatus, PlanOnCluster
 from fedperf_shared.releases.basis import cell_of
 from tests.unit.client.executions import make_execution

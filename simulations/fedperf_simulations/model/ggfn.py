@@ -10,12 +10,14 @@ layers and the recurrent layers share this layout.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
@@ -31,7 +33,14 @@ from fedperf_shared.model.architecture import (
     RECURRENT_LAYERS,
     TARGET_CENTER,
     TARGET_SCALE,
+    check_arrays,
     offset_of,
+)
+from fedperf_shared.model.checkpoint import (
+    Checkpoint,
+    NamedArrays,
+    load_checkpoint,
+    save_checkpoint,
 )
 from fedperf_shared.workflow.features import OPERATOR_FEATURES, PLAN_FEATURES, Features
 
@@ -176,3 +185,35 @@ class GGFN(nn.Module):
                 states = functional.dropout(states, self.dropout, self.training)
         output: Tensor = self.dense[-1](states)
         return output.squeeze(1)
+
+
+def save_model(path: Path, model: GGFN, *, model_version: int) -> None:
+    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
+    save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
+
+
+def load_model(path: Path) -> GGFN:
+    """Return a model in evaluation mode with the state of a checkpoint.
+
+    Errors as `load_checkpoint`.
+    """
+    return model_from_arrays(load_checkpoint(path).arrays)
+
+
+def model_from_arrays(arrays: Mapping[str, NDArray[np.float32]]) -> GGFN:
+    """Return a model in evaluation mode with the given state, in memory of its own.
+
+    Raises:
+        InvalidModelStateError: the arrays are not a state of this architecture.
+    """
+    check_arrays(arrays)
+    model = GGFN(dropout=0.0)
+    model.load_state_dict({name: torch.from_numpy(each.copy()) for name, each in arrays.items()})
+    return model.eval()
+
+
+def state_to_arrays(model: GGFN) -> NamedArrays:
+    """Return the model's parameters as float32 arrays of their own memory, in state-dict order."""
+    return {
+        name: tensor.detach().cpu().numpy().copy() for name, tensor in model.state_dict().items()
+    }
