@@ -8,7 +8,7 @@ import pytest
 
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_shared.workflow.features import feature_names, featurize
+from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.corpus.organizations import ANCHORS, MeasuredTimes, NewPlatform
 from fedperf_simulations.experiments.private_training import (
@@ -26,6 +26,7 @@ from fedperf_simulations.experiments.private_training import (
     _targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
+from fedperf_simulations.model.feature_names import feature_names
 from tests.fakes.plans import ONE_CORE, diamond
 
 FIGURES = {BASE: 0.9, NO_PRIVACY: 0.1, TWICE: 0.099, DP_SGD: 0.4}

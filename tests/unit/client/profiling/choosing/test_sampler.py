@@ -255,8 +255,9 @@ def test_a_large_grid_is_judged_by_some_of_its_rows(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sampler, "most_useful", watched)
     row, again = (made(table, "active").next(before, NONE_FAILED) for _ in range(2))
     assert row is not None
-    assert row == again not in before
-    np.testing.assert_array_equal(*judged)
+    assert row == again
+    assert row not in before
+    np.testing.assert_array_equal(judged[0], judged[1])
     assert len(np.unique(judged[0])) == 20
 
 

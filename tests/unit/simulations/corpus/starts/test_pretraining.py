@@ -11,8 +11,6 @@ import pytest
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.checkpoint import load_checkpoint
-from fedperf_shared.model.fit import fit
-from fedperf_shared.model.ggfn import GGFN
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.features import Features
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
@@ -23,6 +21,8 @@ from fedperf_simulations.corpus.pretraining import (
     train_public_start,
 )
 from fedperf_simulations.corpus.training_set import Measurements
+from fedperf_simulations.model.fit import fit
+from fedperf_simulations.model.ggfn import GGFN
 from tests.unit.client.executions import make_execution
 
 ONE_CORE = replace(make_execution().cluster, cores=1)
