@@ -21,7 +21,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ import orjson
 import psutil
 
 from fedperf_campaigns.campaign.definition import (
+    OPERATOR_KINDS,
     PLATFORM_COLUMN,
     WHOLE,
     Campaign,
@@ -148,7 +149,7 @@ def to_plan(campaign: Campaign, configuration: Mapping[str, Value]) -> Plan:
     names = [each.name for each in components]
     operators = tuple(
         Operator(
-            kind=each.operator_kind,
+            kind=OPERATOR_KINDS[each.kind],
             operator_class=_CLASSES.get(each.kind, OperatorClass.RELATIONAL),
             inputs=tuple(names.index(name) for name in dict.fromkeys(each.after)),
             output_rows=rows,
@@ -360,14 +361,9 @@ class _SpentError(Exception):
     """A budget is spent."""
 
 
-def run_campaign(
-    campaign: Campaign, journal: Journal, sampler: Sampler, dependencies: CampaignDependencies
-) -> CampaignEnd:
-    """Run what is left of the campaign; every outcome is in the journal when it returns."""
-    return _Run(campaign, journal, dependencies).to_the_end(sampler)
+class CampaignRun:
+    """Runs what is left of a campaign."""
 
-
-class _Run:
     def __init__(
         self, campaign: Campaign, journal: Journal, dependencies: CampaignDependencies
     ) -> None:
@@ -381,7 +377,10 @@ class _Run:
         self._history = TrialHistory(journal.trials(), retries=self._settings.retries)
 
     def to_the_end(self, sampler: Sampler) -> CampaignEnd:
-        """Run turns until the sampler stops, a budget is spent or the user stops the run."""
+        """Run turns until the sampler stops, a budget is spent or the user stops the run.
+
+        Every outcome is in the journal when this returns.
+        """
         measured: dict[int, float] = {}
         unavailable: frozenset[int] = frozenset()
         turns: Counter[int] = Counter()
@@ -407,26 +406,27 @@ class _Run:
         return CampaignEnd(reason, interrupted, tuple(turns), is_spent)
 
     def _turn(self, row: int, repetition: int) -> bool:
-        """Settle one repetition of a configuration; whether none of it failed for good."""
-        for key in self._keys(row, repetition):
-            while not self._history.is_settled(key):
-                self._run_one(key)
-            if self._history.has_failed(key):
-                return False
+        """Settle one repetition of a configuration; whether none of it failed for good.
+
+        Its targets are in random order, before the first repetition with their warm-ups.
+        """
+        order = np.random.default_rng([self._settings.seed, 13, row, repetition])
+        first = repetition if repetition else -self._settings.warmup
+        for target in order.permutation(self._campaign.targets).tolist():
+            for number in range(first, repetition + 1):
+                key = TrialKey(row, target, number)
+                while not self._history.is_settled(key):
+                    self._run_one(key)
+                if self._history.has_failed(key):
+                    return False
         return True
 
-    def _keys(self, row: int, repetition: int) -> Iterator[TrialKey]:
-        """Targets in random order; before the first repetition their warm-ups."""
-        targets = self._campaign.targets
-        order = np.random.default_rng([self._settings.seed, 13, row, repetition])
-        for place in order.permutation(len(targets)):
-            if repetition == 0:
-                for number in range(-self._settings.warmup, 0):
-                    yield TrialKey(row, targets[place], number)
-            yield TrialKey(row, targets[place], repetition)
-
     def _run_one(self, key: TrialKey) -> None:
-        self._require_budget()
+        trials, seconds = self._settings.max_trials, self._settings.max_wall_seconds
+        if trials is not None and self._history.spent_trials >= trials:
+            raise _SpentError(f"the budget of {trials} trials is spent")
+        if seconds is not None and self._history.spent_seconds >= seconds:
+            raise _SpentError(f"the budget of {seconds:g} seconds is spent")
         self._require_going_on()
         around = self._around
         token = around.new_token()
@@ -477,13 +477,6 @@ class _Run:
     def _require_going_on(self) -> None:
         if self._around.stop.is_set():
             raise TrialStoppedError("it was stopped")
-
-    def _require_budget(self) -> None:
-        trials, seconds = self._settings.max_trials, self._settings.max_wall_seconds
-        if trials is not None and self._history.spent_trials >= trials:
-            raise _SpentError(f"the budget of {trials} trials is spent")
-        if seconds is not None and self._history.spent_seconds >= seconds:
-            raise _SpentError(f"the budget of {seconds:g} seconds is spent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -553,7 +546,15 @@ def profile_campaign(
         _recover(campaign, journal, store)
         runner = TrialRunner(campaign.directory, path.with_suffix(".trials"), stop=stop)
         runner.clear()
-        here = describe_machine(campaign.settings.machine.node_type)
+        config = machine.cluster_config(psutil.cpu_count() or 1)
+        here = Machine(
+            node_type=campaign.settings.machine.node_type or machine.product_name(),
+            architecture=machine.architecture(),
+            processor=machine.machine_name(),
+            cores=config.cores,
+            memory_bytes=config.memory_bytes,
+            machine_speed=config.machine_speed,
+        )
 
         def ended(trial: JournalTrial, is_settled: bool) -> None:
             if is_execution(trial):
@@ -570,27 +571,14 @@ def profile_campaign(
             stop=stop,
             on_trial=ended,
         )
-        stopped = run_campaign(campaign, journal, sampler, dependencies)
+        stopped = CampaignRun(campaign, journal, dependencies).to_the_end(sampler)
         return summarize(campaign, journal.trials(), journal.sessions(), stopped)
-
-
-def describe_machine(node_type: str = "") -> Machine:
-    """Describe this machine; `node_type` overrides its product name."""
-    config = machine.cluster_config(psutil.cpu_count() or 1)
-    return Machine(
-        node_type=node_type or machine.product_name(),
-        architecture=machine.architecture(),
-        processor=machine.machine_name(),
-        cores=config.cores,
-        memory_bytes=config.memory_bytes,
-        machine_speed=config.machine_speed,
-    )
 
 
 def _recover(campaign: Campaign, journal: Journal, store: ExecutionStore) -> None:
     """End what a killed run of the campaign left behind, and store what it had measured."""
     trials = journal.trials()
-    lost = TrialHistory(trials, retries=campaign.settings.run.retries).lost_tokens()
+    lost = [each.token for each in trials if each.outcome is None]
     if lost:
         kill_leftovers(lost)
     machines = {each.session: each.machine for each in journal.sessions()}

@@ -25,17 +25,16 @@ from typing import Annotated, Literal
 from urllib.parse import quote, urlsplit
 
 import orjson
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    field_validator,
-)
+from pydantic import ConfigDict, Field, StrictInt, StrictStr, ValidationError, field_validator
 
-from fedperf_campaigns.campaign.grid import TRIAL_DIRECTORY, Grid, GridSettings, Value, build_grid
+from fedperf_campaigns.campaign.grid import (
+    TRIAL_DIRECTORY,
+    Grid,
+    GridSettings,
+    SettingsTable,
+    Value,
+    build_grid,
+)
 from fedperf_client.home.config import write_private
 from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
@@ -53,30 +52,30 @@ _LONGEST_TEXT = 100_000
 _COMPONENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
-_KINDS = {kind.name.lower(): kind for kind in OperatorKind if kind not in RESERVED_KINDS}
+
+OPERATOR_KINDS = {kind.name.lower(): kind for kind in OperatorKind if kind not in RESERVED_KINDS}
+"""The kinds that a component can have, by their names in a campaign file."""
 
 Text = Annotated[StrictStr, Field(max_length=_LONGEST_TEXT)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 
-class Http(BaseModel):
+class Http(SettingsTable):
     """The table `[component.http]`: one request to a function."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Text
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
-    headers: Annotated[dict[Name, Text], Field(max_length=100)] = {}
+    headers: dict[Name, Text] = Field(default={}, max_length=100)
     body: Text | None = None
     body_file: Text | None = None
     expected_status: Annotated[StrictInt, Field(ge=100, le=599)] = 200
     token_env: Name | None = None
 
 
-class Component(BaseModel):
+class Component(SettingsTable):
     """One table `[[component]]`; exactly one of callable, command and http."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     name: StrictStr
     target: StrictStr | None = Field(default=None, alias="callable")
@@ -87,7 +86,7 @@ class Component(BaseModel):
     after: Annotated[tuple[StrictStr, ...], Field(max_length=MAX_COMPONENTS)] = ()
     kind: StrictStr = "command"
     platform: Name | None = None
-    environment: Annotated[dict[Name, Text], Field(max_length=1000)] = {}
+    environment: dict[Name, Text] = Field(default={}, max_length=1000)
 
     @field_validator("name")
     @classmethod
@@ -102,14 +101,9 @@ class Component(BaseModel):
     @field_validator("kind")
     @classmethod
     def _check_kind(cls, kind: str) -> str:
-        if kind not in _KINDS:
-            raise ValueError(f"known kinds are {', '.join(_KINDS)}; got {kind[:80]!r}")
+        if kind not in OPERATOR_KINDS:
+            raise ValueError(f"known kinds are {', '.join(OPERATOR_KINDS)}; got {kind[:80]!r}")
         return kind
-
-    @property
-    def operator_kind(self) -> OperatorKind:
-        """Return its kind in the vocabulary of workflows."""
-        return _KINDS[self.kind]
 
 
 def component_title(place: int, component: object) -> str:
@@ -249,10 +243,9 @@ def _placeholders(text: str) -> list[str]:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    def replace(match: re.Match[str]) -> str:
-        return match[0][0] if match[1] is None else values[match[1]]
-
-    return _PLACEHOLDER.sub(replace, text)
+    return _PLACEHOLDER.sub(
+        lambda match: match[0][0] if match[1] is None else values[match[1]], text
+    )
 
 
 MAX_FILE_BYTES = 1 << 20
@@ -286,11 +279,7 @@ class CampaignParts(StrEnum):
     BOTH = "both"
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class RunSettings(_Table):
+class RunSettings(SettingsTable):
     """The table `[run]`.
 
     Attributes:
@@ -320,7 +309,7 @@ class RunSettings(_Table):
     components: CampaignParts = CampaignParts.WHOLE
 
 
-class SamplingSettings(_Table):
+class SamplingSettings(SettingsTable):
     """The table `[sampling]`; `target_mape` is a share, 0.05 for 5 %."""
 
     strategy: Strategy = Strategy.FULL
@@ -329,13 +318,13 @@ class SamplingSettings(_Table):
     max_configurations: Count | None = None
 
 
-class MachineSettings(_Table):
+class MachineSettings(SettingsTable):
     """The table `[machine]`. It overrides the machine's own description."""
 
     node_type: Annotated[StrictStr, Field(max_length=200)] = ""
 
 
-class CampaignSettings(_Table):
+class CampaignSettings(SettingsTable):
     """All of campaign.toml."""
 
     name: StrictStr
@@ -403,7 +392,14 @@ def load_campaign(path: Path) -> Campaign:
     Raises:
         ConfigurationError: missing, not TOML, too long, or wrong; every problem is named.
     """
-    _require_short(path)
+    try:
+        size = path.stat().st_size if path.is_file() else 0
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    if size > MAX_FILE_BYTES:
+        raise ConfigurationError(
+            f"{path} has {size} bytes, a campaign file has at most {MAX_FILE_BYTES}"
+        )
     content = read_settings(
         path, absent="name a campaign's file: TOML with [[component]] and [grid]"
     )
@@ -422,31 +418,17 @@ def load_campaign(path: Path) -> Campaign:
         )
     if grid is None or problems:
         raise _wrong(path, problems)
-    return Campaign(settings, grid, path.resolve().parent, _meaning(settings))
-
-
-def _require_short(path: Path) -> None:
-    try:
-        size = path.stat().st_size if path.is_file() else 0
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    if size > MAX_FILE_BYTES:
-        raise ConfigurationError(
-            f"{path} has {size} bytes, a campaign file has at most {MAX_FILE_BYTES}"
-        )
+    meaning = settings.model_dump(mode="json", exclude=_BUDGETS)
+    # As pairs: the order of columns numbers the configurations, so it belongs to the meaning.
+    meaning["grid"]["columns"] = list(meaning["grid"]["columns"].items())
+    digest = hashlib.sha256(orjson.dumps(meaning, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return Campaign(settings, grid, path.resolve().parent, digest)
 
 
 def _wrong(path: Path, problems: list[str]) -> WrongSettingsError:
     more = len(problems) - _MOST_PROBLEMS
     lines = problems[:_MOST_PROBLEMS] + ([f"and {more} more problems"] if more > 0 else [])
     return WrongSettingsError(str(path), lines)
-
-
-def _meaning(settings: CampaignSettings) -> str:
-    content = settings.model_dump(mode="json", exclude=_BUDGETS)
-    # As pairs: the order of columns numbers the configurations, so it belongs to the meaning.
-    content["grid"]["columns"] = list(content["grid"]["columns"].items())
-    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 _DIGITS = 12

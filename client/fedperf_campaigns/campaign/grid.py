@@ -76,7 +76,7 @@ class Constraint:
     """A condition that every configuration of a campaign meets; made by `parse`."""
 
     text: str
-    _value: "_Value"
+    _value: _Value
 
     @classmethod
     def parse(cls, text: str, names: Collection[str]) -> "Constraint":
@@ -230,10 +230,14 @@ Number = StrictInt | StrictFloat
 Word = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_WORD)]
 
 
-class Range(BaseModel):
-    """Numbers from `start` to `stop`, both included: by `step`, or doubling."""
+class SettingsTable(BaseModel):
+    """Base of the tables of a campaign file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Range(SettingsTable):
+    """Numbers from `start` to `stop`, both included: by `step`, or doubling."""
 
     start: Number
     stop: Number
@@ -285,10 +289,8 @@ Column = (
 )
 
 
-class GridSettings(BaseModel):
+class GridSettings(SettingsTable):
     """The table `[grid]`; a job may have neither a size nor a parallelism that varies."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     size: StrictStr | None = None
     parallelism: StrictStr | None = None
@@ -333,15 +335,15 @@ class Grid:
         """
         rows = self.configurations if configurations is None else configurations
         ones: list[float | str] = [1.0] * len(rows)
-        cells = {name: [_cell(each[name]) for each in rows] for name in self.columns}
-        return {
-            **cells,
-            **{
-                name: ones
-                for name in (self.size_column, self.parallelism_column)
-                if name not in cells
-            },
+        cells: dict[str, list[float | str]] = {
+            name: [
+                value_word(each[name]) if isinstance(each[name], bool | str) else float(each[name])
+                for each in rows
+            ]
+            for name in self.columns
         }
+        added = (self.size_column, self.parallelism_column)
+        return cells | {name: ones for name in added if name not in cells}
 
     @property
     def size_column(self) -> str:
@@ -376,22 +378,30 @@ def build_grid(settings: GridSettings, problems: list[str]) -> Grid | None:
     """Build the grid of the settings, or return None and add to `problems`."""
     before = len(problems)
     columns = {name: _values(name, each, problems) for name, each in settings.columns.items()}
-    for role in ("size", "parallelism"):
-        if (name := getattr(settings, role)) is not None:
-            _check_role(role, name, columns, problems)
+    for role, name in (("size", settings.size), ("parallelism", settings.parallelism)):
+        if name is None:
+            continue
+        if name not in columns:
+            problems.append(f"grid.{role}: no column {name!r} in grid.columns")
+        elif any(isinstance(value, bool | str) or not value > 0 for value in columns[name]):
+            problems.append(f"grid.columns.{name}: the column of {role} holds numbers above 0")
     if settings.size is not None and settings.size == settings.parallelism:
         problems.append("grid.parallelism: is the column of sizes already")
     if (count := math.prod(map(len, columns.values()))) > MAX_CONFIGURATIONS:
         problems.append(
             f"grid.columns: give {count} configurations, at most {MAX_CONFIGURATIONS} are allowed"
         )
-    constraints = _constraints(settings.constraints, columns, problems)
+    constraints = []
+    for text in settings.constraints:
+        try:
+            constraints.append(Constraint.parse(text, columns))
+        except InvalidGridConstraintError as error:
+            problems.append(f"grid.constraints: {error}")
     if len(problems) > before:
         return None
-    names = list(columns)
-    rows = [dict(zip(names, row, strict=True)) for row in itertools.product(*columns.values())]
+    rows = [dict(zip(columns, row, strict=True)) for row in itertools.product(*columns.values())]
     allowed = _allowed(rows, constraints, problems)
-    if allowed is None:
+    if not allowed:
         return None
     ruled_out = len(rows) - len(allowed)
     return Grid(
@@ -420,42 +430,15 @@ def _values(name: str, column: Column, problems: list[str]) -> tuple[Value, ...]
     return values
 
 
-def _check_role(
-    role: str, name: str, columns: Mapping[str, tuple[Value, ...]], problems: list[str]
-) -> None:
-    if name not in columns:
-        problems.append(f"grid.{role}: no column {name!r} in grid.columns")
-    elif not all(not isinstance(value, bool | str) and value > 0 for value in columns[name]):
-        problems.append(f"grid.columns.{name}: the column of {role} holds numbers above 0")
-
-
-def _constraints(
-    texts: Sequence[str], columns: Mapping[str, object], problems: list[str]
-) -> list[Constraint]:
-    constraints = []
-    for text in texts:
-        try:
-            constraints.append(Constraint.parse(text, columns))
-        except InvalidGridConstraintError as error:
-            problems.append(f"grid.constraints: {error}")
-    return constraints
-
-
 def _allowed(
     rows: Sequence[Configuration], constraints: Sequence[Constraint], problems: list[str]
-) -> tuple[Configuration, ...] | None:
+) -> tuple[Configuration, ...]:
+    """Return the configurations that meet the constraints; none where there is a problem."""
     try:
         allowed = tuple(row for row in rows if all(each.holds(row) for each in constraints))
     except InvalidGridConstraintError as error:
         problems.append(f"grid.constraints: {error}")
-        return None
+        return ()
     if not allowed:
         problems.append("grid.constraints: no configuration meets all of them")
-        return None
     return allowed
-
-
-def _cell(value: Value) -> float | str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, str) else float(value)

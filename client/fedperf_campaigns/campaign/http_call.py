@@ -20,6 +20,8 @@ from pathlib import Path
 
 import httpx
 
+from fedperf_client.workers.child_side import Json
+
 _LONGEST_REASON = 300
 _HIDDEN = "[token]"
 _LATER_SECONDS = 10.0
@@ -50,29 +52,29 @@ class HttpCall:
     token: str = field(default="", repr=False)
 
     @classmethod
-    def prepare(cls, http: Mapping[str, object], directory: Path, *, seconds: float) -> "HttpCall":
+    def prepare(cls, http: Json, directory: Path, *, seconds: float) -> "HttpCall":
         """Return the request that `http` describes; body files count from `directory`.
 
         Raises:
             ValueError: the token's variable holds none, or there is no such request.
             OSError: the body cannot be read.
         """
-        headers = httpx.Headers(_headers(http["headers"]))
-        token = "" if http["token_env"] is None else _token(str(http["token_env"]))
+        headers = httpx.Headers(http["headers"])
+        token = "" if http["token_env"] is None else _token(http["token_env"])
         if token:
             headers["Authorization"] = f"Bearer {token}"
-        content = b"" if http["body"] is None else str(http["body"]).encode()
+        content = (http["body"] or "").encode()
         if http["body_file"] is not None:
-            content = (directory / str(http["body_file"])).read_bytes()
+            content = (directory / http["body_file"]).read_bytes()
         client = httpx.Client(timeout=seconds + _LATER_SECONDS)
         try:
             request = client.build_request(
-                str(http["method"]), str(http["url"]), headers=headers, content=content
+                http["method"], http["url"], headers=headers, content=content
             )
         except (httpx.InvalidURL, UnicodeError) as error:
             client.close()
             raise ValueError(f"no such request: {error}") from error
-        return cls(client, request, int(str(http["expected_status"])), token)
+        return cls(client, request, http["expected_status"], token)
 
     def send(self) -> HttpResponse:
         """Send it and read the answer to its end."""
@@ -138,9 +140,3 @@ def _seconds(text: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < math.inf else None
-
-
-def _headers(value: object) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise TypeError(f"not an object: {value!r}")
-    return {str(name): str(each) for name, each in value.items()}

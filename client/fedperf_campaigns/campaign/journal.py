@@ -170,7 +170,7 @@ ended VALUES (
     :load_before, :load_after, :spans
 )
 """
-_RESOURCES = tuple(each.name for each in fields(ResourceUse))
+RESOURCES = tuple(each.name for each in fields(ResourceUse))
 _FIGURES = tuple(
     each.name for each in fields(TrialOutcome) if each.name not in {"status", "resources", "spans"}
 )
@@ -249,7 +249,7 @@ class JournalTrial:
     @property
     def is_data(self) -> bool:
         """Return whether its run time counts."""
-        return self.status in (TrialStatus.OK, TrialStatus.NOISY)
+        return self.outcome is not None and self.outcome.status.is_data
 
     @property
     def is_failure(self) -> bool:
@@ -375,20 +375,20 @@ def _trial(row: sqlite3.Row, path: Path) -> JournalTrial:
             started=_timestamp(row["started_unix_us"]),
             boot=row["boot"],
             ended=None if ended is None else _timestamp(ended),
-            outcome=None if ended is None else _outcome(row),
+            outcome=None
+            if ended is None
+            else TrialOutcome(
+                TrialStatus(row["status"]),
+                **{name: row[name] for name in _FIGURES},
+                resources=ResourceUse(**{name: row[name] for name in RESOURCES}),
+                spans=tuple(
+                    ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
+                    for each in orjson.loads(row["spans"])
+                ),
+            ),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path}: trial {row['number']} cannot be read ({error})") from error
-
-
-def _outcome(row: sqlite3.Row) -> TrialOutcome:
-    plain = {name: row[name] for name in _FIGURES}
-    spans = tuple(
-        ComponentSpan(**each | {"resources": ResourceUse(**each["resources"])})
-        for each in orjson.loads(row["spans"])
-    )
-    resources = ResourceUse(**{name: row[name] for name in _RESOURCES})
-    return TrialOutcome(TrialStatus(row["status"]), **plain, resources=resources, spans=spans)
 
 
 def _micros(at: datetime) -> int:
@@ -483,11 +483,6 @@ class TrialHistory:
                 return None
             medians.append(statistics.median(seconds))
         return sum(medians)
-
-    def lost_tokens(self) -> tuple[str, ...]:
-        """Return the tokens of processes of trials that were lost in flight."""
-        every = (trial for trials in self._trials.values() for trial in trials)
-        return tuple(trial.token for trial in every if trial.outcome is None)
 
     def _statuses(self, key: TrialKey) -> list[TrialStatus]:
         return [trial.status for trial in self._trials.get(key, ()) if trial.status is not None]

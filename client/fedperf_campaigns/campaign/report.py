@@ -8,7 +8,7 @@ import csv
 import io
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +52,8 @@ MOST_LINES = 8
 MOST_CHARTS = 6
 MOST_BARS = 2000
 _FAR_APART = 4.0
+"""Longest time over the shortest, above which an axis of times is logarithmic."""
+
 _LONGEST_LABEL = 40
 
 STATUS_COLOURS = {
@@ -77,16 +79,21 @@ def run_time_charts(summary: Summary) -> list[tuple[str, str]]:
             further = tuple(values[name] for name in summary.campaign.grid.further)
             cases.setdefault((each.component, *further), []).append(each)
     wholes_first = sorted(cases.items(), key=lambda case: case[0][0] != WHOLE)
-    return [
-        (_title(summary, case), _run_times(summary, repeats))
-        for case, repeats in wholes_first[:MOST_CHARTS]
-    ]
+    charts = []
+    for (component, *rest), repeats in wholes_first[:MOST_CHARTS]:
+        named = zip(summary.campaign.grid.further, rest, strict=True)
+        title = ", ".join([str(component), *(f"{name} {value}" for name, value in named)])
+        charts.append((title, _run_times(summary, repeats)))
+    return charts
 
 
 def trial_gantt(summary: Summary) -> tuple[str, str] | None:
     """Draw the components of a median trial; None where the whole job never ran."""
-    trial = _median_trial(summary)
-    if trial is None or trial.outcome is None:
+    whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
+    if not whole:
+        return None
+    trial = sorted(whole, key=lambda each: each.wall_seconds or 0.0)[len(whole) // 2]
+    if trial.outcome is None:
         return None
     spans = sorted(trial.outcome.spans, key=lambda each: each.start_seconds)
     with chart(7.2, 0.9 + 0.34 * len(spans)) as (figure, axes):
@@ -161,27 +168,16 @@ def _run_times(summary: Summary, repeats: Sequence[ConfigurationRepeats]) -> str
             axes.set_xscale("log", base=2)
         marks = _spread(marks, most=12)
         axes.set_xticks(marks, [f"{each:g}" for each in marks])
-        _heights(axes, [each for across in sizes.values() for s in across.values() for each in s])
+        times = [each for across in sizes.values() for s in across.values() for each in s]
+        if max(times) > _FAR_APART * min(times):
+            log_heights(axes, duration_text)
+        else:
+            axes.set_ylim(0, 1.15 * max(times))
+            axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
         axes.set_xlabel(_short(over or "one configuration"))
         axes.set_ylabel("wall time")
         figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8.5)
         return svg(figure)
-
-
-def _heights(axes: "Axes", seconds: Sequence[float]) -> None:
-    """Logarithmic where times are far apart, else from 0 on."""
-    if max(seconds) > _FAR_APART * min(seconds):
-        log_heights(axes, duration_text)
-    else:
-        axes.set_ylim(0, 1.15 * max(seconds))
-        axes.yaxis.set_major_formatter(lambda value, _: duration_text(value) if value else "0")
-
-
-def _median_trial(summary: Summary) -> JournalTrial | None:
-    """Return the trial of the whole job with the median run time."""
-    whole = [each for each in summary.trials if each.key.component == WHOLE and each.is_data]
-    by_time = sorted(whole, key=lambda each: each.wall_seconds or 0.0)
-    return by_time[len(by_time) // 2] if by_time else None
 
 
 def _bars(summary: Summary) -> Iterator[tuple[str, TrialStatus, float, float]]:
@@ -207,13 +203,6 @@ def _bars_axes(axes: "Axes", names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", labelcolor=INK, length=0)
     axes.set_ylim(len(names) - 0.5, -0.5)
-
-
-def _title(summary: Summary, case: tuple[object, ...]) -> str:
-    component, *further = case
-    named = dict(zip(summary.campaign.grid.further, further, strict=True))
-    parts = [f"{name} {value}" for name, value in named.items()]
-    return ", ".join([str(component), *parts])
 
 
 def _spread(values: Sequence[float], most: int = MOST_LINES) -> list[float]:
@@ -301,9 +290,14 @@ def write_results(directory: Path, summary: Summary) -> dict[str, Path]:
     Raises:
         StorageError: the directory cannot be written.
     """
+    rows, table = trial_rows(summary), io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     contents = (
         page(summary).encode(errors="replace"),
-        _csv(trial_rows(summary)).encode(errors="replace"),
+        table.getvalue().encode(errors="replace"),
         orjson.dumps(as_json(summary), option=orjson.OPT_INDENT_2),
     )
     try:
@@ -327,7 +321,7 @@ def holds_measurements(directory: Path) -> bool:
 
 def page(summary: Summary) -> str:
     """Return the report as HTML."""
-    charts = run_time_charts(summary)
+    charts, run = run_time_charts(summary), summary.campaign.settings.run
     too_many = summary.spent_trials > MOST_BARS
     return render(
         _PAGE,
@@ -342,8 +336,15 @@ def page(summary: Summary) -> str:
         resources=_table(trial_facts(summary, each) for each in summary.trials if each.is_data),
         flagged=_table(flag_facts(summary, each) for each in summary.flagged),
         counts=[(status, str(count)) for status, count in summary.statuses.items()],
-        count_notes=[*_noise_notes(summary), *_skipped_notes(summary)],
-        budget=_budget(summary),
+        count_notes=_count_notes(summary),
+        budget=[
+            ["trials", str(summary.spent_trials), str(run.max_trials or "-")],
+            [
+                "time",
+                duration_text(summary.spent_seconds),
+                "-" if run.max_wall_seconds is None else duration_text(run.max_wall_seconds),
+            ],
+        ],
         machines=_table(machine_facts(each) for each in summary.sessions),
         most_rows=MOST_ROWS,
     )
@@ -379,42 +380,18 @@ def _table(rows: Iterable[Sequence[Fact]]) -> _Table:
     return head, [["-" if e.entry in (None, "") else str(e.entry) for e in row] for row in listed]
 
 
-def _skipped_notes(summary: Summary) -> list[str]:
+def _count_notes(summary: Summary) -> list[str]:
+    """Explain noisy trials, that a campaign has no others, and why trials were skipped."""
+    notes = []
+    if summary.statuses[TrialStatus.NOISY.value]:
+        what = (
+            "Noisy: other programs kept the machine busy; these trials count, but may be too long."
+        )
+        if not summary.statuses[TrialStatus.OK.value]:
+            what += " All of them were: measure again on a quiet machine."
+        notes.append(what)
     skipped = Counter(each.reason for each in summary.skipped)
     if summary.ruled_out_trials:
         skipped["a constraint rules the configuration out"] = summary.ruled_out_trials
     name = TrialStatus.SKIPPED.value
-    return [f"{name}: {count}, {reason}" for reason, count in skipped.items()]
-
-
-def _noise_notes(summary: Summary) -> list[str]:
-    """Explain noisy trials, and that a campaign has no others."""
-    if not summary.statuses[TrialStatus.NOISY.value]:
-        return []
-    what = "Noisy: other programs kept the machine busy; these trials count, but may be too long."
-    if summary.statuses[TrialStatus.OK.value]:
-        return [what]
-    return [f"{what} All of them were: measure again on a quiet machine."]
-
-
-def _budget(summary: Summary) -> list[list[str]]:
-    run = summary.campaign.settings.run
-    trials, seconds = run.max_trials, run.max_wall_seconds
-    return [
-        ["trials", str(summary.spent_trials), "-" if trials is None else str(trials)],
-        [
-            "time",
-            duration_text(summary.spent_seconds),
-            "-" if seconds is None else duration_text(seconds),
-        ],
-    ]
-
-
-def _csv(rows: Iterable[Mapping[str, object]]) -> str:
-    listed = list(rows)
-    names = list(dict.fromkeys(name for row in listed for name in row))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return buffer.getvalue()
+    return [*notes, *(f"{name}: {count}, {reason}" for reason, count in skipped.items())]

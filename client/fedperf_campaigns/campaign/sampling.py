@@ -337,19 +337,15 @@ class GridSampler:
             return int(free[np.argmin(self._rank[free])])
         if self._strategy is Strategy.SPACE_FILLING or len(taken) < START:
             return self._grid.spacing.next(taken, free, self._rank)
+        if len(free) > MOST_OFFERED:
+            free = np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])
         return most_useful(
             self._grid.samples.features,
             np.log(list(measured.values())),
             taken=taken,
-            free=self._offered(free),
+            free=free,
             target_rows=self._order[:MOST_TARGETS],
         )
-
-    def _offered(self, free: Rows) -> Rows:
-        """Return the first `MOST_OFFERED` of the free rows in the random order, by their number."""
-        if len(free) <= MOST_OFFERED:
-            return free
-        return np.sort(free[np.argsort(self._rank[free])[:MOST_OFFERED]])
 
     def _why_stop(self, measured: Mapping[int, float], left: int) -> str:
         target, patience = self._target, self._patience

@@ -125,7 +125,9 @@ class Function:
     def _receive(self) -> Json:
         """Return its reply; empty where it has ended, even if its child holds the channel."""
         while not self._channel.poll(_TICK_SECONDS):
-            if has_ended(self._process.pid) and not self._channel.poll():
+            options = os.WEXITED | os.WNOWAIT | os.WNOHANG  # it is not reaped
+            ended = os.waitid(os.P_PID, self._process.pid, options) is not None
+            if ended and not self._channel.poll():
                 return {}
         try:
             return dict(json.loads(self._channel.receive()))
@@ -230,11 +232,6 @@ def reap(pid: int) -> tuple[int, Json]:
         "peak_is_exact": used.ru_maxrss * 1024 > peak_bytes() > 0,
     }
     return os.waitstatus_to_exitcode(status), usage | io_bytes
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether a child has ended; it is not reaped."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 
 def end_of_command(code: int, words: str, usage: Json, *, moment: int) -> ComponentEnd:

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -33,6 +33,7 @@ import psutil
 from fedperf_campaigns.campaign.definition import Component, RunSettings, component_message
 from fedperf_campaigns.campaign.grid import Value
 from fedperf_campaigns.campaign.journal import (
+    RESOURCES,
     ComponentSpan,
     ResourceUse,
     TrialOutcome,
@@ -80,7 +81,8 @@ class HostMonitor:
 
     def begin(self) -> None:
         """Begin to watch a trial."""
-        self._moment, self._stolen, self._load = time.monotonic(), _stolen_seconds(), _load()
+        self._moment, self._stolen = time.monotonic(), _stolen_seconds()
+        self._load = os.getloadavg()[0]
         self._watch.begin()
 
     def end(self) -> InterferenceSample:
@@ -90,7 +92,7 @@ class HostMonitor:
             foreign_cores=self._watch.busy_cores_since_begin(),
             stolen_cores=max(0.0, _stolen_seconds() - self._stolen) / seconds,
             load_before=self._load,
-            load_after=_load(),
+            load_after=os.getloadavg()[0],
             cores=os.cpu_count() or 1,
         )
 
@@ -130,10 +132,6 @@ def own_seconds() -> float:
 
 def _stolen_seconds() -> float:
     return float(getattr(psutil.cpu_times(), "steal", 0.0))
-
-
-def _load() -> float:
-    return os.getloadavg()[0]
 
 
 TRIAL_COMMAND = (
@@ -282,14 +280,22 @@ class TrialRunner:
             wall_seconds=reply.get("wall_seconds"),
             startup_seconds=startup,
             resources=_resources(reply, child.tree.peak_bytes),
-            spans=tuple(_span(each) for each in reply["spans"]),
+            spans=tuple(
+                ComponentSpan(
+                    component=each["component"],
+                    start_seconds=each["start_seconds"],
+                    end_seconds=each["end_seconds"],
+                    resources=ResourceUse(**{name: each.get(name) for name in RESOURCES}),
+                    queue_seconds=each.get("queue_seconds"),
+                    compute_seconds=each.get("compute_seconds"),
+                )
+                for each in reply["spans"]
+            ),
         )
 
 
 def kill_leftovers(tokens: Sequence[str]) -> int:
     """Kill processes of trials that were in flight when their campaign was killed."""
-    import psutil
-
     killed = 0
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -334,15 +340,4 @@ def _resources(reply: Json, sampled_peak: int) -> ResourceUse:
         read_bytes=total["read_bytes"] if has_io else None,
         written_bytes=total["written_bytes"] if has_io else None,
         context_switches=total["context_switches"],
-    )
-
-
-def _span(each: Json) -> ComponentSpan:
-    return ComponentSpan(
-        component=each["component"],
-        start_seconds=each["start_seconds"],
-        end_seconds=each["end_seconds"],
-        resources=ResourceUse(**{name.name: each.get(name.name) for name in fields(ResourceUse)}),
-        queue_seconds=each.get("queue_seconds"),
-        compute_seconds=each.get("compute_seconds"),
     )

@@ -2,15 +2,12 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json
-from fedperf_client.commands.program import home_of as _home
-from fedperf_client.commands.program import now as _now
+from fedperf_client.commands.program import Json, home_of, now
 from fedperf_client.formatting.progress import counting_bar
 from fedperf_shared.runtime.command_line import INTERRUPTED, NOTHING_MEASURED, show, visible
 
@@ -51,7 +48,7 @@ def profile(
     from fedperf_shared.runtime.process import stop_on_signals
     from fedperf_shared.runtime.settings_file import WrongSettingsError
 
-    home = _home(context)
+    home = home_of(context)
     definition = load_campaign(campaign)
     planned = plan(definition, home.directory)
     if dry_run:
@@ -85,7 +82,7 @@ def profile(
             home=home.directory,
             store=store,
             environment=os.environ,
-            clock=_now,
+            clock=now,
             stop=stop_on_signals(),
             on_trial=lambda trial, is_settled: advance(
                 int(is_settled), "" if trial.outcome is None else trial.outcome.status.value
@@ -112,9 +109,12 @@ def _show_results(summary: "Summary", directory: Path, *, json: bool) -> None:
     keys = ("name", "campaign", "complete", "stopped", "status", "configurations", "repeat_noise")
     results = {name: facts[name] for name in keys} | {"report": report}
     if not json:
+        median, largest = facts["repeat_noise"].values()
         results |= {
             "status": _status_text(summary),
-            "repeat_noise": _noise_text(facts["repeat_noise"]),
+            "repeat_noise": ""
+            if median is None
+            else f"{median:.1%} of the median typically, {largest:.1%} at most",
         }
         results |= {"report": results.pop("report"), **_times_found(summary)}
     show({name: value for name, value in results.items() if json or value != ""}, json=json)
@@ -144,14 +144,6 @@ def _status_text(summary: "Summary") -> str:
     if again := sum(each.attempt > 0 for each in summary.trials):
         remarks.append(f"{again} of them ran again what was noisy or failed at first")
     return f"{counts} ({'; '.join(remarks)})" if remarks else counts
-
-
-def _noise_text(noise: Mapping[str, float | None]) -> str:
-    """Return how far repeats are from their median; empty where nothing was repeated."""
-    median, largest = noise["median"], noise["largest"]
-    if median is None or largest is None:
-        return ""
-    return f"{median:.1%} of the median typically, {largest:.1%} at most"
 
 
 def _times_found(summary: "Summary") -> dict[str, str]:

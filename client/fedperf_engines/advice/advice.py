@@ -20,6 +20,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from fedperf_engines.optimizer.enumeration import (
     Alternative,
     Assignment,
     Choice,
+    Predict,
     choose,
 )
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS
@@ -113,9 +115,6 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
 
 MOST_MOVES = 64
 """Of the largest groups, that are looked at."""
-
-Estimates = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
-"""Questions -> estimates in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +201,7 @@ def advise(
     job: Job,
     sizes: Sequence[ClusterConfig],
     constraints: PlanConstraints,
-    estimates: Estimates,
+    estimates: Predict,
     surrogate: AdditiveSurrogate,
     *,
     deadline_seconds: float | None = None,
@@ -266,11 +265,17 @@ class _Search:
 
     job: Job
     constraints: PlanConstraints
-    estimates: Estimates
+    estimates: Predict
     surrogate: AdditiveSurrogate
 
-    def predict(self, questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return list(_estimates(self.job, self.estimates, questions))
+    @property
+    def rules(self) -> Constraints:
+        constraints = self.constraints
+        caps = constraints.memory_caps(self.job.cluster)
+        return Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
+
+    def predict(self, questions: Sequence[PlanOnCluster]) -> Sequence[Prediction]:
+        return _estimates(self.job, self.estimates, questions)
 
     def costs(self) -> AdditiveCosts:
         return self.surrogate.costs(
@@ -285,36 +290,33 @@ class _Search:
         choice = choose(
             self.job.workflow,
             self.job.cluster,
-            self.constraints.platforms,
+            self.rules,
             self.predict,
             costs=self.costs(),
-            supports=self.job.can_run,
-            pinned=self.constraints.pinned,
-            memory_caps=self.constraints.memory_caps(self.job.cluster),
             also=(self.job.today.platforms,),
         )
-        allowed = self._allowed()
+        allowed = self.rules.allowed(self.job.workflow)
         while True:
             moves = self._moves(choice.plan, allowed)
-            better = min((each.plan for each in moves), key=_by_seconds, default=choice)
+            better = min((each.plan for each in moves), key=attrgetter("seconds"), default=choice)
             if not better.seconds < choice.seconds:
                 return choice, moves
             choice = _improved(choice, better, scored=len(moves))
 
     def rivals(self, best: ClusterChoice) -> tuple[Alternative, ...]:
         """Return the alternatives on that size, the fastest first."""
-        allowed = self._allowed()
+        allowed = self.rules.allowed(self.job.workflow)
         by_platforms = {each.plan.platforms: each for each in best.choice.alternatives}
         single = set(_single(self.job, self.constraints.platforms, allowed)) - by_platforms.keys()
         by_platforms |= self._alternatives(sorted(single - {best.choice.plan.platforms}))
-        return tuple(sorted(by_platforms.values(), key=_by_seconds))
+        return tuple(sorted(by_platforms.values(), key=attrgetter("seconds")))
 
     def rivalry(
         self, best: ClusterChoice, rivals: Sequence[Alternative], costs: AdditiveCosts
     ) -> ChoiceComparison | None:
         """Compare the choice with the current plan, or else with the best single platform."""
         today = self.job.today.platforms
-        costs = costs.within(self.constraints.platforms, self._allowed())
+        costs = costs.within(self.constraints.platforms, self.rules.allowed(self.job.workflow))
         had = [each for each in rivals if each.plan.platforms == today and costs.allows(today)]
         single = [each for each in rivals if len(set(each.plan.platforms)) == 1]
         candidates = [*had, *(each for each in single if costs.allows(each.plan.platforms))]
@@ -326,12 +328,6 @@ class _Search:
         return ChoiceComparison(
             candidates[0], probability_faster(best.estimate, of_rival, starts=starts)
         )
-
-    def _allowed(self) -> Mask:
-        """Return where every operator may run, [operators, platforms]."""
-        caps, constraints = self.constraints.memory_caps(self.job.cluster), self.constraints
-        rules = Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
-        return rules.allowed(self.job.workflow)
 
     def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
         moves = list(islice(_moves(plan, self.constraints.platforms, allowed), MOST_MOVES))
@@ -357,10 +353,16 @@ class _Search:
 
 
 def _estimates(
-    job: Job, estimates: Estimates, questions: Sequence[PlanOnCluster]
+    job: Job, estimates: Predict, questions: Sequence[PlanOnCluster]
 ) -> Sequence[Prediction]:
     """Estimate plans of a job, on one node where no platform of the plan is distributed."""
-    return estimates([_where_it_runs(job.query(each)) for each in questions])
+    queries = []
+    for query in map(job.query, questions):
+        plan, cluster = query.plan, query.cluster
+        if cluster.nodes > 1 and uses_one_node(plan):
+            query = reconfigure(plan, cluster, node_of(cluster), query.job).query  # noqa: PLW2901
+        queries.append(query)
+    return estimates(queries)
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:
@@ -415,17 +417,6 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
         yield job.today.platforms
 
 
-def _where_it_runs(question: PlanOnCluster) -> PlanOnCluster:
-    cluster = question.cluster
-    if cluster.nodes == 1 or not uses_one_node(question.plan):
-        return question
-    return reconfigure(question.plan, cluster, node_of(cluster), question.job).query
-
-
-def _by_seconds(each: Alternative | ClusterChoice) -> float:
-    return each.seconds
-
-
 @dataclass(frozen=True, slots=True)
 class PlanRuns:
     """How the runs of one plan went.
@@ -474,7 +465,7 @@ def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternat
     able = [each for each in advice.rivals if all_of_them or usable.issuperset(each.plan.platforms)]
     single = [each for each in able if len(set(each.plan.platforms)) == 1]
     mixed = [each for each in able if len(set(each.plan.platforms)) > 1]
-    return sorted([*single, *mixed[:NEXT_BEST]], key=lambda each: each.seconds)
+    return sorted([*single, *mixed[:NEXT_BEST]], key=attrgetter("seconds"))
 
 
 def run_interleaved(

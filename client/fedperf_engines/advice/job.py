@@ -4,29 +4,21 @@ Only a program can be counted and run here. Of other jobs only the kinds of thei
 known. An operator of those may stay on its platform, or move to platforms that run its kind.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 import orjson
 
 from fedperf_client.formatting.workflow_file import MAX_FILE_BYTES
 from fedperf_client.prediction.serving.reconfiguration import reconfigure
-from fedperf_client.workers.machine import available_memory_bytes
 from fedperf_engines.platforms.engine import could_run, supports
 from fedperf_engines.platforms.executor import DatasetMissingError, dataset_path
 from fedperf_engines.platforms.operations import InvalidProgramError
 from fedperf_engines.platforms.program import Program, from_json
-from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, KnownJob, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import Platform
-
-COUNTING_SECONDS = 600.0
-_MEMORY_SHARE = 0.7
 
 
 class NoDataError(InvalidInputError):
@@ -124,19 +116,3 @@ def require_data(program: Program, directory: Path) -> None:
         path = dataset_path(directory, dataset)
         if not path.exists():
             raise DatasetMissingError(dataset, path)
-
-
-@contextmanager
-def open_profiler(
-    data_directory: Path,
-    *,
-    timeout_seconds: float = COUNTING_SECONDS,
-    clock: Callable[[], datetime],
-    new_id: Callable[[], str],
-) -> Iterator[Profiler]:
-    """Counts and runs programs on this machine while it is open."""
-    limits = TrialLimits(timeout_seconds, int(available_memory_bytes() * _MEMORY_SHARE))
-    with WorkerPool() as pool:
-        yield Profiler(
-            pool, data_directory=data_directory, limits=limits, clock=clock, new_id=new_id
-        )

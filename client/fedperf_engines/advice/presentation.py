@@ -68,7 +68,13 @@ def advice_facts(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
         "reasons": list(reasons),
         "evidence": advice.best.estimate.evidence.source.value,
         "observed_runs": advice.best.estimate.evidence.runs,
-        "compared": _rivalry_facts(advice),
+        "compared": None
+        if advice.rivalry is None
+        else {
+            **values_of(_plan_facts(advice.rivalry.plan, advice)),
+            "chance_choice_is_faster": advice.rivalry.chance,
+            "no_difference": advice.rivalry.is_open,
+        },
         "plans": [values_of(_plan_facts(each, advice)) for each in advice.rivals],
         "sizes": [values_of(each) for each in size_rows(advice)],
         "no_difference_to_size": (
@@ -268,16 +274,6 @@ def _plan_facts(each: Alternative, advice: Advice) -> list[Fact]:
         Fact("relative_to_choice", times, "slower", f"{times:.2f}x"),
         Fact("is_current", is_today, "remarks", "runs today" if is_today else ""),
     ]
-
-
-def _rivalry_facts(advice: Advice) -> dict[str, object] | None:
-    if advice.rivalry is None:
-        return None
-    return {
-        **values_of(_plan_facts(advice.rivalry.plan, advice)),
-        "chance_choice_is_faster": advice.rivalry.chance,
-        "no_difference": advice.rivalry.is_open,
-    }
 
 
 def _sized_facts(each: ClusterChoice, advice: Advice) -> list[Fact]:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from fedperf_shared.workflow.vocabulary import Platform
 
 
+_TRIAL_SECONDS = 600.0
+_MEMORY_SHARE = 0.7
+
+
 @dataclass(frozen=True, slots=True)
 class _AdviceOptions:
     """The parsed options."""
@@ -125,6 +129,7 @@ def advise(
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.serving.what_if import parse_cores, parse_duration, seconds_until
+    from fedperf_engines.advice.presentation import draw_advice, explain
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
@@ -180,16 +185,21 @@ def advise(
             job, profiler = _job(stack, store, cache, source, execution=execution, data=data)
             if execute:
                 _require_runnable(job, options)
-            timed = _search(job, options, cache, _surrogate(home, store, json=json))
+            surrogate = _surrogate(home, store, json=json)
+            advice, milliseconds = _search(job, options, cache, surrogate)
+            support = cache.predictor.pool.summary.support
+            reasons = explain(advice, support, all_platforms=platforms is None)
             cache.save(write_private)
         note_without_executions(cache)
         if not json:
-            _show(timed)
+            _show(advice, reasons, milliseconds)
         if plot is not None:
-            _draw(plot, timed, json=json)
-        runs = _runs(timed, profiler, store, repeats, options) if execute else None
-    _show_results(timed, runs, json=json)
-    if timed.advice.keeps_deadline is False:
+            draw_advice(plot, advice)
+            if not json:
+                typer.echo(f"picture: {plot}")
+        runs = _runs(advice, profiler, store, repeats, options) if execute else None
+    _show_results(advice, reasons, milliseconds, runs, json=json)
+    if advice.keeps_deadline is False:
         raise typer.Exit(NO_ANSWER)
 
 
@@ -201,15 +211,6 @@ def _executor_memory(memory: Sequence[str]) -> int | None:
     if by_platform:
         raise InvalidInputError("--memory of an executor is like 8GB, without a platform")
     return None if size is None else round(size)
-
-
-@dataclass(frozen=True, slots=True)
-class _TimedAdvice:
-    """Advice with its reasons and the milliseconds of the search."""
-
-    advice: "Advice"
-    reasons: Sequence[str]
-    milliseconds: float
 
 
 def _job(
@@ -242,13 +243,24 @@ def _job(
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
-    from fedperf_client.workers.machine import cluster_config, usable_cores
-    from fedperf_engines.advice.job import Job, open_profiler, require_data
+    from fedperf_client.workers.machine import (
+        available_memory_bytes,
+        cluster_config,
+        usable_cores,
+    )
+    from fedperf_engines.advice.job import Job, require_data
+    from fedperf_engines.trials.profiler import Profiler, TrialLimits, WorkerPool
     from fedperf_shared.workflow.graph import Plan
     from fedperf_shared.workflow.vocabulary import Platform
 
     require_data(program, data)
-    profiler = stack.enter_context(open_profiler(data, clock=now, new_id=lambda: uuid.uuid4().hex))
+    profiler = Profiler(
+        stack.enter_context(WorkerPool()),
+        data_directory=data,
+        limits=TrialLimits(_TRIAL_SECONDS, int(available_memory_bytes() * _MEMORY_SHARE)),
+        clock=now,
+        new_id=lambda: uuid.uuid4().hex,
+    )
     workflow = profiler.workflow(program)
     today = Plan.on_one_platform(workflow, Platform.UNASSIGNED)
     return Job(today, cluster_config(usable_cores()), program), profiler
@@ -301,11 +313,10 @@ def _surrogate(home: "Home", store: "ExecutionStore", *, json: bool) -> "Additiv
 
 def _search(
     job: "Job", options: _AdviceOptions, cache: "CachedPredictor", surrogate: "AdditiveSurrogate"
-) -> _TimedAdvice:
-    """Search for the advice. Predictors are weighed before the search is timed."""
+) -> "tuple[Advice, float]":
+    """Return the advice and the milliseconds of the search, for which predictors are weighed."""
     from fedperf_client.prediction.serving.reconfiguration import sizes_of
     from fedperf_engines.advice.advice import advise as advise_on
-    from fedperf_engines.advice.presentation import explain
     from fedperf_shared.execution import PlanOnCluster
 
     clusters = () if job.program is not None else cache.clusters_of(job.today)
@@ -317,14 +328,11 @@ def _search(
     advice = advise_on(
         job, sizes, constraints, estimates, surrogate, deadline_seconds=options.deadline_seconds
     )
-    seconds = time.perf_counter() - begun
-    support = cache.predictor.pool.summary.support
-    reasons = explain(advice, support, all_platforms=options.platforms is None)
-    return _TimedAdvice(advice, reasons, 1000 * seconds)
+    return advice, 1000 * (time.perf_counter() - begun)
 
 
 def _runs(
-    timed: _TimedAdvice,
+    advice: "Advice",
     profiler: "Profiler | None",
     store: "ExecutionStore",
     repeats: int,
@@ -334,7 +342,7 @@ def _runs(
     from fedperf_engines.advice.advice import measure_plans, runnable_alternatives
     from fedperf_engines.workloads.families import workload_name
 
-    advice, program = timed.advice, timed.advice.job.program
+    program = advice.job.program
     if profiler is None or program is None:
         return []
     cluster, workload = advice.best.cluster, workload_name(program)
@@ -350,13 +358,12 @@ def _runs(
         return measure_plans(run, [advice.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
-def _show(timed: _TimedAdvice) -> None:
+def _show(advice: "Advice", reasons: Sequence[str], milliseconds: float) -> None:
     from rich.console import Console
 
     from fedperf_client.formatting.operator_tree import operator_tree
     from fedperf_engines.advice import presentation
 
-    advice = timed.advice
     typer.echo(presentation.headline(advice))
     typer.echo(presentation.evidence_sentence(advice))
     says = presentation.deadline_sentence, presentation.no_difference, presentation.no_better_size
@@ -365,7 +372,7 @@ def _show(timed: _TimedAdvice) -> None:
             typer.echo(sentence)
     tree, depth = operator_tree(advice.choice.plan, presentation.TERMINAL_COLOURS)
     Console(width=max(Console().width, 4 * depth + 80)).print(tree)
-    for reason in timed.reasons:
+    for reason in reasons:
         typer.echo(f"- {reason}")
     for rows in (presentation.plan_rows(advice), presentation.size_rows(advice)):
         show_table(without_empty(rows), json=False)
@@ -373,29 +380,26 @@ def _show(timed: _TimedAdvice) -> None:
         typer.echo(legend)
     for cluster, why in advice.too_small:
         typer.echo(f"{presentation.size_label(cluster)} left out: {why}")
-    typer.echo(presentation.search_text(advice, timed.milliseconds))
+    typer.echo(presentation.search_text(advice, milliseconds))
 
 
 def _show_results(
-    timed: _TimedAdvice, runs: "Sequence[MeasuredChoice] | None", *, json: bool
+    advice: "Advice",
+    reasons: Sequence[str],
+    milliseconds: float,
+    runs: "Sequence[MeasuredChoice] | None",
+    *,
+    json: bool,
 ) -> None:
     from fedperf_engines.advice import presentation
 
-    rows = [] if runs is None else presentation.measured_rows(runs, timed.advice)
+    rows = [] if runs is None else presentation.measured_rows(runs, advice)
     if json:
-        facts = presentation.advice_facts(timed.advice, timed.reasons)
-        facts["search_milliseconds"] = timed.milliseconds
+        facts = presentation.advice_facts(advice, reasons)
+        facts["search_milliseconds"] = milliseconds
         if runs is not None:
             facts["measured"] = [values_of(each) for each in rows]
         show(facts, json=True)
     elif runs is not None:
         show_table(without_empty(rows), json=False)
-        typer.echo(presentation.outcome(runs, timed.advice))
-
-
-def _draw(path: Path, timed: _TimedAdvice, *, json: bool) -> None:
-    from fedperf_engines.advice.presentation import draw_advice
-
-    draw_advice(path, timed.advice)
-    if not json:
-        typer.echo(f"picture: {path}")
+        typer.echo(presentation.outcome(runs, advice))

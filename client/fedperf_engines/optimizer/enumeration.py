@@ -28,9 +28,9 @@ False as soon as it has dropped a partial plan that could have mattered.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,6 @@ from fedperf_engines.optimizer.costs import (
     Constraints,
     Floats,
     Ints,
-    Supports,
-    supports_everything,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -87,16 +85,11 @@ def placement_steps(costs: AdditiveCosts, order: Sequence[int]) -> tuple[Placeme
     for (parent, child), seconds in zip(costs.workflow.edges, costs.transfer_seconds, strict=True):
         of_child = transfers[child]
         of_child[parent] = of_child[parent] + seconds if parent in of_child else seconds
-    frontiers = [(), *_frontiers(costs.workflow, order)]
+    opened = [(), *frontiers(costs.workflow, order)]
     return tuple(
-        PlacementStep(operator, frontiers[number], frontiers[number + 1], transfers[operator])
+        PlacementStep(operator, opened[number], opened[number + 1], transfers[operator])
         for number, operator in enumerate(order)
     )
-
-
-def width(workflow: Workflow, order: Sequence[int]) -> int:
-    """Most operators that are open at once."""
-    return max(len(each) for each in _frontiers(workflow, order))
 
 
 def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
@@ -111,11 +104,11 @@ def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
     base = max(platforms, 2)
     return min(
         candidates,
-        key=lambda order: sum(base ** len(each) for each in _frontiers(workflow, order)),
+        key=lambda order: sum(base ** len(each) for each in frontiers(workflow, order)),
     )
 
 
-def _frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
+def frontiers(workflow: Workflow, order: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the open operators after each step, in order of placement."""
     unread = [len(each) for each in workflow.children]
     opened: list[int] = []
@@ -404,9 +397,6 @@ PLANS = 16
 
 ALTERNATIVES = 4
 
-BATCH = 256
-"""Questions per call of the predictor."""
-
 Predict = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
 """Questions -> predictions in the same order."""
 
@@ -455,13 +445,10 @@ class Choice(Alternative):
 def choose(
     workflow: Workflow,
     cluster: ClusterConfig,
-    candidates: Sequence[Platform],
+    constraints: Constraints,
     predict: Predict,
     *,
     costs: AdditiveCosts,
-    supports: Supports = supports_everything,
-    pinned: Mapping[int, Platform] | None = None,
-    memory_caps: Mapping[Platform, float] | None = None,
     count: int = PLANS,
     also: Sequence[Assignment] = (),
     search: Search = cheapest_plans,
@@ -469,18 +456,15 @@ def choose(
     """Return the platform per operator with the smallest predicted median run time on `cluster`.
 
     Deterministic: equal predictions are decided by additive costs, then
-    by the order of `candidates`.
+    by the order of the candidates.
 
     Args:
         workflow: what is to run.
         cluster: where.
-        candidates: platforms to choose from.
-        predict: predicts plans; called once, with up to `count` plans and
-            one per platform (more than `BATCH` take several calls).
+        constraints: that every plan keeps to.
+        predict: predicts plans; called once, with up to `count` plans, one per platform, and
+            `also`.
         costs: of this workflow and at least these platforms, for the search.
-        supports: whether a platform can run an operator.
-        pinned: operators, by position, that stay on a platform.
-        memory_caps: bytes that an operator may use at once on a platform.
         count: plans that the search by additive costs hands on.
         also: further plans to predict; a forbidden one is left out.
         search: finds the cheapest plans; another one than the default is a baseline.
@@ -490,7 +474,6 @@ def choose(
         InvalidInputError: see `Constraints`, or the costs are not of this workflow or not of
             all candidates.
     """
-    constraints = Constraints(tuple(candidates), supports, pinned or {}, memory_caps or {})
     platforms, allowed = constraints.platforms, constraints.allowed(workflow)
     if costs.workflow != workflow:
         raise InvalidInputError("the additive costs are those of another workflow")
@@ -503,17 +486,15 @@ def choose(
     )
     others = (each for each in also if within.allows(each))
     startup = dict(zip(platforms, within.startup_seconds.tolist(), strict=True))
-    scored = ranked(
-        workflow,
-        cluster,
-        predict,
-        (*cheapest, *single, *others),
-        startup_seconds=lambda plan: math.fsum(startup[each] for each in set(plan)),
-    )
-    best, *alternatives = [
-        Alternative(Plan(workflow, assignment), prediction, seconds)
-        for assignment, prediction, seconds in scored[: 1 + ALTERNATIVES]
+    assignments = list(dict.fromkeys((*cheapest, *single, *others)))
+    queries = PlanOnCluster.of(workflow, assignments, cluster)
+    scored = [
+        Alternative(
+            query.plan, prediction, math.fsum(startup[each] for each in set(query.plan.platforms))
+        )
+        for query, prediction in zip(queries, predict(queries), strict=True)
     ]
+    best, *alternatives = sorted(scored, key=attrgetter("seconds"))[: 1 + ALTERNATIVES]
     return Choice(
         best.plan,
         best.prediction,
@@ -522,32 +503,3 @@ def choose(
         plans_scored=len(scored),
         is_exact=result.is_exact,
     )
-
-
-def ranked(
-    workflow: Workflow,
-    cluster: ClusterConfig,
-    predict: Predict,
-    assignments: Iterable[Assignment],
-    *,
-    startup_seconds: Callable[[Assignment], float],
-) -> list[tuple[Assignment, Prediction, float]]:
-    """Return every plan once, fastest first, with its prediction and start-up seconds.
-
-    Of equally fast ones the one that was named first comes first.
-
-    Args:
-        workflow: whose plans.
-        cluster: what they are to run on.
-        predict: called with batches of up to `BATCH`.
-        assignments: the plans.
-        startup_seconds: of a plan, added to its prediction.
-    """
-    distinct, scored = iter(dict.fromkeys(assignments)), []
-    for batch in iter(lambda: list(islice(distinct, BATCH)), []):
-        predictions = predict(PlanOnCluster.of(workflow, batch, cluster))
-        scored += [
-            (each, prediction, startup_seconds(each))
-            for each, prediction in zip(batch, predictions, strict=True)
-        ]
-    return sorted(scored, key=lambda each: each[1].median_seconds + each[2])

@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
-from fedperf_engines.platforms.operations import AnyOperation, Operation
+from fedperf_engines.platforms.operations import OPERATIONS, AnyOperation, Operation
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
@@ -57,20 +57,7 @@ _ANALYTIC_KINDS = frozenset(
         OperatorKind.SINK,
     }
 )
-_ALL_KINDS = _ANALYTIC_KINDS | {
-    OperatorKind.FILE_SOURCE,
-    OperatorKind.MAP,
-    OperatorKind.FILTER,
-    OperatorKind.FLATMAP,
-    OperatorKind.AGGREGATE,
-    OperatorKind.GLOBAL_AGGREGATE,
-    OperatorKind.DISTINCT,
-    OperatorKind.SORT,
-    OperatorKind.TOPK,
-    OperatorKind.JOIN,
-    OperatorKind.UNION,
-    OperatorKind.WINDOW,
-}
+_ALL_KINDS = frozenset(each.kind for each in OPERATIONS)
 _SUPPORTED = {
     Platform.DUCKDB: _ALL_KINDS,
     Platform.POLARS: _ALL_KINDS,

@@ -19,16 +19,12 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum, unique
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
 from fedperf_shared.errors import InvalidInputError
-from fedperf_shared.workflow.vocabulary import (
-    MAX_ITERATIONS,
-    OperatorClass,
-    OperatorKind,
-)
+from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, OperatorClass, OperatorKind
 
 
 class InvalidProgramError(InvalidInputError):
@@ -233,9 +229,8 @@ class Aggregation(ProgramPart):
         if self.function in {AggregateFunction.MIN, AggregateFunction.MAX}:
             return Column(self.name, column.type)
         numeric_column(schema, self.column)
-        if self.function is AggregateFunction.MEAN:
-            return Column(self.name, ColumnType.FLOAT)
-        return Column(self.name, column.type)
+        is_mean = self.function is AggregateFunction.MEAN
+        return Column(self.name, ColumnType.FLOAT if is_mean else column.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,21 +249,28 @@ def total_order(by: tuple[Order, ...], ties: Iterable[str] = ()) -> tuple[list[s
 
 
 class Operation(ProgramPart):
-    """Base of all operations: their kind and class in the public vocabulary."""
+    """Base of all operations: kind and class in the public vocabulary, and number of inputs."""
 
     __slots__ = ()
 
     kind: ClassVar[OperatorKind]
-    operator_class: ClassVar[OperatorClass] = OperatorClass.RELATIONAL
-    arity: ClassVar[int] = 1
+    operator_class: ClassVar[OperatorClass]
+    arity: ClassVar[int]
+
+    def __init_subclass__(
+        cls,
+        *,
+        kind: OperatorKind | None = None,
+        operator_class: OperatorClass = OperatorClass.RELATIONAL,
+        arity: int = 1,
+    ) -> None:
+        if kind is not None:  # a dataclass with slots is made twice, at last without arguments
+            cls.kind, cls.operator_class, cls.arity = kind, operator_class, arity
 
 
 @dataclass(frozen=True, slots=True)
-class ReadParquet(Operation):
+class ReadParquet(Operation, kind=OperatorKind.FILE_SOURCE, arity=0):
     """Read columns of a data set: the file or directory `dataset`.parquet of the data directory."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.FILE_SOURCE
-    arity: ClassVar[int] = 0
 
     dataset: str
     columns: Schema
@@ -280,10 +282,8 @@ class ReadParquet(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Project(Operation):
+class Project(Operation, kind=OperatorKind.MAP):
     """Keep columns and add computed ones."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.MAP
 
     keep: tuple[str, ...]
     computed: tuple[ComputedColumn, ...] = ()
@@ -291,10 +291,8 @@ class Project(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Operation):
+class Filter(Operation, kind=OperatorKind.FILTER):
     """Keep the rows where `column comparison literal` holds."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.FILTER
 
     column: str
     comparison: Comparison
@@ -307,11 +305,8 @@ class Filter(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Operation):
+class Join(Operation, kind=OperatorKind.JOIN, arity=2):
     """Inner join on one key; the right key is dropped, other right columns get the suffix."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.JOIN
-    arity: ClassVar[int] = 2
 
     left_key: str
     right_key: str
@@ -324,10 +319,8 @@ class Join(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate(Operation):
+class Aggregate(Operation, kind=OperatorKind.AGGREGATE):
     """Group by keys and aggregate."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.AGGREGATE
 
     keys: tuple[str, ...]
     aggregations: tuple[Aggregation, ...]
@@ -339,10 +332,8 @@ class Aggregate(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalAggregate(Operation):
+class GlobalAggregate(Operation, kind=OperatorKind.GLOBAL_AGGREGATE):
     """Aggregate all rows to one row; no row where the input has none."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.GLOBAL_AGGREGATE
 
     aggregations: tuple[Aggregation, ...]
     type: Literal["global_aggregate"] = "global_aggregate"
@@ -353,20 +344,16 @@ class GlobalAggregate(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct(Operation):
+class Distinct(Operation, kind=OperatorKind.DISTINCT):
     """The distinct combinations of some columns; other columns are dropped."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.DISTINCT
 
     columns: tuple[str, ...]
     type: Literal["distinct"] = "distinct"
 
 
 @dataclass(frozen=True, slots=True)
-class Sort(Operation):
+class Sort(Operation, kind=OperatorKind.SORT):
     """Order all rows; the order among ties is undefined."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.SORT
 
     by: tuple[Order, ...]
     type: Literal["sort"] = "sort"
@@ -377,10 +364,8 @@ class Sort(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class TopK(Operation):
+class TopK(Operation, kind=OperatorKind.TOPK):
     """The first `count` rows in an order; ties go by the other columns, ascending."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.TOPK
 
     by: tuple[Order, ...]
     count: int
@@ -392,24 +377,19 @@ class TopK(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Union(Operation):
+class Union(Operation, kind=OperatorKind.UNION, arity=2):
     """All rows of two inputs with the same columns, duplicates kept."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.UNION
-    arity: ClassVar[int] = 2
 
     type: Literal["union"] = "union"
 
 
 @dataclass(frozen=True, slots=True)
-class Window(Operation):
+class Window(Operation, kind=OperatorKind.WINDOW):
     """Number the rows of each partition in an order, or sum up a column along it.
 
     The order is made total by the other columns, ascending. The frame goes from the
     partition's first row to the current one.
     """
-
-    kind: ClassVar[OperatorKind] = OperatorKind.WINDOW
 
     function: WindowFunction
     partition: tuple[str, ...]
@@ -426,11 +406,8 @@ class Window(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Tokenize(Operation):
+class Tokenize(Operation, kind=OperatorKind.FLATMAP, operator_class=OperatorClass.TEXT):
     """Split a text at blanks: one row per word, one column `name`; empty words are dropped."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.FLATMAP
-    operator_class: ClassVar[OperatorClass] = OperatorClass.TEXT
 
     column: str
     name: str = "word"
@@ -438,10 +415,8 @@ class Tokenize(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Sink(Operation):
+class Sink(Operation, kind=OperatorKind.SINK):
     """Materialize its input as an Arrow table: a result of the program."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.SINK
 
     type: Literal["sink"] = "sink"
 
@@ -456,16 +431,13 @@ _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 
 
 @dataclass(frozen=True, slots=True)
-class PageRank(Operation):
+class PageRank(Operation, kind=OperatorKind.GRAPH_ITERATE, operator_class=OperatorClass.GRAPH):
     """Rank the nodes of a directed graph given as edges: columns `node`, `rank`.
 
     Starts at 1/n; every round rank(v) = (1 - damping)/n + damping * sum of
     rank(u)/outdegree(u) over edges u -> v. Repeated edges count repeatedly; rank
     that reaches a node without outgoing edges is dropped, so ranks add up to at most 1.
     """
-
-    kind: ClassVar[OperatorKind] = OperatorKind.GRAPH_ITERATE
-    operator_class: ClassVar[OperatorClass] = OperatorClass.GRAPH
 
     source: str
     target: str
@@ -480,15 +452,12 @@ class PageRank(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class KMeans(Operation):
+class KMeans(Operation, kind=OperatorKind.ML_TRAIN, operator_class=OperatorClass.ML):
     """Lloyd's algorithm for a fixed number of rounds; one row per center: `cluster` and columns.
 
     Public start: center j lies at `starting_fractions` of the columns' ranges, so all
     engines agree whatever the order of rows. A center without rows stays where it is.
     """
-
-    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
-    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
 
     columns: tuple[str, ...]
     clusters: int
@@ -518,12 +487,10 @@ class KMeans(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class KMeansAssign(Operation):
+class KMeansAssign(
+    Operation, kind=OperatorKind.ML_PREDICT, operator_class=OperatorClass.ML, arity=2
+):
     """Add to each row of the first input its nearest center of the second (a `KMeans` result)."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.ML_PREDICT
-    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
-    arity: ClassVar[int] = 2
 
     columns: tuple[str, ...]
     name: str = "cluster"
@@ -536,15 +503,12 @@ def model_columns(features: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearRegression(Operation):
+class LinearRegression(Operation, kind=OperatorKind.ML_TRAIN, operator_class=OperatorClass.ML):
     """Ridge regression with an intercept that is not penalized; one row of coefficients.
 
     Minimizes squared errors + `penalty` * squared coefficients. The penalty makes the
     answer unique, so that different solvers agree. Columns: `coefficient_<feature>`, `intercept`.
     """
-
-    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
-    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
 
     features: tuple[str, ...]
     target: str
@@ -559,12 +523,10 @@ class LinearRegression(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class LinearPredict(Operation):
+class LinearPredict(
+    Operation, kind=OperatorKind.ML_PREDICT, operator_class=OperatorClass.ML, arity=2
+):
     """Add to each row of the first input the prediction of a `LinearRegression` result."""
-
-    kind: ClassVar[OperatorKind] = OperatorKind.ML_PREDICT
-    operator_class: ClassVar[OperatorClass] = OperatorClass.ML
-    arity: ClassVar[int] = 2
 
     features: tuple[str, ...]
     name: str = "prediction"
@@ -572,7 +534,7 @@ class LinearPredict(Operation):
 
 
 @dataclass(frozen=True, slots=True)
-class Embed(Operation):
+class Embed(Operation, kind=OperatorKind.ML_TRAIN, operator_class=OperatorClass.TEXT):
     """Give every word of a text a vector that adds up the words around it: random indexing.
 
     Distinct words have ranks r from 1 on, in the order of their bytes. The index vector of a word
@@ -583,9 +545,6 @@ class Embed(Operation):
 
     Source: Sahlgren, An introduction to random indexing, 2005.
     """
-
-    kind: ClassVar[OperatorKind] = OperatorKind.ML_TRAIN
-    operator_class: ClassVar[OperatorClass] = OperatorClass.TEXT
 
     column: str
     dimensions: int = 8
@@ -639,6 +598,7 @@ AnyOperation = Annotated[
     | Sink,
     Field(discriminator="type"),
 ]
+OPERATIONS: tuple[type[Operation], ...] = get_args(get_args(AnyOperation)[0])
 
 
 def output_schema(operation: AnyOperation, inputs: tuple[Schema, ...]) -> Schema:  # noqa: PLR0911, PLR0912 (one case per operation)

@@ -4,6 +4,7 @@ DuckDB runs the program step by step and materializes each result, so the number
 the measured plan.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,11 +41,8 @@ def count_rows(program: Program, *, data_directory: Path) -> tuple[StepStatistic
 
     everywhere = (Platform.DUCKDB,) * len(program.steps)
     require_runnable(program, everywhere, data_directory=data_directory)
-    engine = duckdb_engine.DuckDbEngine(threads=1)
-    try:
+    with closing(duckdb_engine.DuckDbEngine(threads=1)) as engine:
         return _count(program, engine=engine, data_directory=data_directory)
-    finally:
-        engine.close()
 
 
 def _count(

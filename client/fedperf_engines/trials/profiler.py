@@ -34,6 +34,7 @@ import orjson
 from fedperf_client.workers.child_process import ChildFailedError, ChildProcess
 from fedperf_client.workers.child_side import Json
 from fedperf_client.workers.machine import InterferenceMonitor
+from fedperf_engines.platforms.executor import SegmentTiming
 from fedperf_engines.platforms.program import Program, StepStatistics, to_json, to_workflow
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import (
@@ -97,20 +98,6 @@ class TrialLimits:
         if not (math.isfinite(self.memory_bytes) and self.memory_bytes > 0):
             raise InvalidInputError(f"memory_bytes must be positive, got {self.memory_bytes!r}")
 
-    def within(self, memory_bytes: int | None) -> "TrialLimits":
-        """These limits, with the memory cap of a request where it is the lower one."""
-        if memory_bytes is None or memory_bytes >= self.memory_bytes:
-            return self
-        return replace(self, memory_bytes=memory_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSeconds:
-    """Wall time of one segment: consecutive steps on one platform."""
-
-    platform: Platform
-    seconds: float
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -121,7 +108,7 @@ class Trial:
         status: how it ended.
         measurement: what was measured; up to the end of a run that was stopped,
             None where nothing could be measured.
-        segments: wall time of each segment, empty unless the status is `OK`.
+        segments: timing of each segment, empty unless the status is `OK`.
         host_busy_cores: cores that the rest of the machine kept busy meanwhile, over
             at least a quarter of a second.
         reason: why it did not end well, empty otherwise; local text, never released.
@@ -130,7 +117,7 @@ class Trial:
     platforms: tuple[Platform, ...]
     status: ExecutionStatus
     measurement: Measurement | None
-    segments: tuple[SegmentSeconds, ...] = ()
+    segments: tuple[SegmentTiming, ...] = ()
     host_busy_cores: float = 0.0
     reason: str = ""
 
@@ -226,16 +213,25 @@ class WorkerPool(Closing):
         """Return one measured run; how it ended is data, it never raises for the trial's sake."""
         key = WorkerKey(frozenset(request.platforms), request.threads, request.memory_bytes)
         platforms = [int(platform) for platform in request.platforms]
-        reply = self._ask(
-            key, _message("run", request, platforms), limits.within(request.memory_bytes)
-        )
+        lowest = min(limits.memory_bytes, request.memory_bytes or limits.memory_bytes)
+        limits = replace(limits, memory_bytes=lowest)
+        reply = self._ask(key, _message("run", request, platforms), limits)
+        try:
+            measurement = Measurement(
+                reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"]
+            )
+        except InvalidExecutionError:
+            measurement = None
         status = _STATUSES[reply["status"]]
         segments = reply.get("segments", ()) if status is ExecutionStatus.OK else ()
         return Trial(
             platforms=request.platforms,
             status=status,
-            measurement=_measurement(reply),
-            segments=tuple(SegmentSeconds(Platform(number), each) for number, each in segments),
+            measurement=measurement,
+            segments=tuple(
+                SegmentTiming(Platform(number), tuple(steps), seconds)
+                for number, steps, seconds in segments
+            ),
             host_busy_cores=self._host.busy_cores_since_begin(),
             reason=reply["reason"],
         )
@@ -381,13 +377,6 @@ def _message(task: str, request: TrialRequest, platforms: Sequence[int] = ()) ->
     )
 
 
-def _measurement(reply: Json) -> Measurement | None:
-    try:
-        return Measurement(reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"])
-    except InvalidExecutionError:
-        return None
-
-
 _KEPT_WORKFLOWS = 1024
 _COUNTING_TIMEOUT_FACTOR = 5.0
 """Counting keeps every intermediate result, so it takes longer than a run."""
@@ -458,7 +447,14 @@ class Profiler:
         workflow = self._workflows.get(text)
         if workflow is None:
             request = TrialRequest(text, (Platform.UNASSIGNED,), self._data_directory, 1)
-            workflow = _to_workflow(program, self._pool.count(request, self._counting_limits))
+            reply = self._pool.count(request, self._counting_limits)
+            steps, sources = reply.get("steps"), reply.get("sources")
+            if not (isinstance(steps, list) and isinstance(sources, list)):
+                raise UncountableProgramError(
+                    "the rows of a program were counted without an answer"
+                )
+            statistics = [StepStatistics(*each) for each in steps]
+            workflow = to_workflow(program, statistics, SourceStatistics(*sources))
             self._workflows[text] = workflow
             if len(self._workflows) > _KEPT_WORKFLOWS:
                 self._workflows.popitem(last=False)
@@ -477,12 +473,3 @@ class Profiler:
             measurement=trial.measurement,
             finished_at=self._clock(),
         )
-
-
-def _to_workflow(program: Program, reply: Mapping[str, object]) -> Workflow:
-    steps, sources = reply.get("steps"), reply.get("sources")
-    if not (isinstance(steps, list) and isinstance(sources, list)):
-        raise UncountableProgramError("the rows of a program were counted without an answer")
-    return to_workflow(
-        program, [StepStatistics(*each) for each in steps], SourceStatistics(*sources)
-    )

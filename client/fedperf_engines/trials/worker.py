@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from fedperf_client.workers.child_side import (
 )
 from fedperf_engines.platforms import operations as ops
 from fedperf_engines.platforms.engine import Engine, open_engine, supports
+from fedperf_engines.platforms.executor import RunResult, run_plan
 from fedperf_engines.platforms.program import Program, Step, from_json, to_json
 from fedperf_shared.workflow.vocabulary import Platform
 
@@ -69,30 +71,6 @@ _OPERATIONS: tuple[ops.AnyOperation, ...] = (
 )
 
 
-def warm_up(
-    platforms: Sequence[Platform], threads: int, *, memory_bytes: int | None = None
-) -> None:
-    """Import the engines of `platforms`, run each on a few rows, close them again.
-
-    `threads` and `memory_bytes` as in `open_engine`.
-    """
-    from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
-    if not platforms:
-        return
-    from pyarrow import csv, parquet
-
-    # From text, because `pyarrow.array` imports pandas to find out whether it was given a series.
-    lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},some few words" for n in range(_ROWS))
-    table = csv.read_csv(BytesIO("\n".join(["key,other,value,text", *lines]).encode()))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "warmup.parquet"
-        parquet.write_table(table, path)
-        for platform in platforms:
-            engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
-            _warm_up_engine(engine, platform, table, path)
-            engine.close()
-
-
 def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", path: Path) -> None:
     reads = supports(_READ, platform)
     names = tuple(column.name for column in _COLUMNS)
@@ -106,20 +84,6 @@ def _warm_up_engine(engine: Engine[Any], platform: Platform, table: "Table", pat
                 for _ in range(operation.arity)
             ]
             engine.collect(engine.apply(operation, frames))
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTimes:
-    """The times that engines measured in a run.
-
-    Attributes:
-        seconds: wall time of the plan itself on a monotonic clock; opening the engines'
-            sessions, which is no property of the plan, is left out.
-        segments: platform and wall seconds of every segment.
-    """
-
-    seconds: float
-    segments: Sequence[tuple[Platform, float]]
 
 
 _OUT_OF_MEMORY_ERRORS = frozenset({"OutOfMemoryException", "ArrowMemoryError"})
@@ -162,8 +126,26 @@ class EnginesOfPlatforms:
     def warm_up(
         self, platforms: Sequence[Platform], threads: int, memory_bytes: int | None
     ) -> None:
-        """Import the engines and let each do something small."""
-        warm_up(platforms, threads, memory_bytes=memory_bytes)
+        """Import the engines of `platforms`, run each on a few rows, close them again.
+
+        `threads` and `memory_bytes` as in `open_engine`.
+        """
+        from_json(to_json(Program((Step(_READ), Step(ops.Sink(), (0,))))))
+        if not platforms:
+            return
+        from pyarrow import csv, parquet
+
+        # From text: `pyarrow.array` imports pandas to find out whether it was given a series.
+        words = "some few words"
+        lines = (f"{n % 8},{(n * 5 + 1) % 8},{n / _ROWS + 0.001},{words}" for n in range(_ROWS))
+        table = csv.read_csv(BytesIO("\n".join(["key,other,value,text", *lines]).encode()))
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "warmup.parquet"
+            parquet.write_table(table, path)
+            for platform in platforms:
+                engine = open_engine(platform, threads=threads, memory_bytes=memory_bytes)
+                _warm_up_engine(engine, platform, table, path)
+                engine.close()
 
     def load(
         self,
@@ -172,29 +154,19 @@ class EnginesOfPlatforms:
         data_directory: Path,
         threads: int,
         memory_bytes: int | None,
-    ) -> Callable[[], EngineTimes]:
+    ) -> Callable[[], RunResult]:
         """Return the program, ready to run; reading its data is part of the run."""
-        from fedperf_engines.platforms.executor import run_plan
-        from fedperf_engines.platforms.program import from_json
-
-        parsed = from_json(program)
-
-        def work() -> EngineTimes:
-            result = run_plan(
-                parsed,
-                platforms,
-                data_directory=data_directory,
-                threads=threads,
-                memory_bytes=memory_bytes,
-            )
-            timings = result.segment_timings
-            return EngineTimes(result.seconds, [(each.platform, each.seconds) for each in timings])
-
-        return work
+        return partial(
+            run_plan,
+            from_json(program),
+            platforms,
+            data_directory=data_directory,
+            threads=threads,
+            memory_bytes=memory_bytes,
+        )
 
     def count(self, program: bytes, data_directory: Path) -> dict[str, object]:
         """Return statistics of every step and of the sources."""
-        from fedperf_engines.platforms.program import from_json
         from fedperf_engines.platforms.statistics import count_rows, source_statistics
 
         parsed = from_json(program)
@@ -231,11 +203,13 @@ def _failure(error: BaseException) -> Json:
     return failure(error) | ({"status": "oom"} if lost else {})
 
 
-def _measure(work: Callable[[], EngineTimes]) -> Json:
+def _measure(work: Callable[[], RunResult]) -> Json:
     ran, outcome, used = measured(work, _used_besides, judge=_failure)
     if ran is not None:
         outcome["seconds"] = ran.seconds
-        outcome["segments"] = [[int(platform), seconds] for platform, seconds in ran.segments]
+        outcome["segments"] = [
+            [int(each.platform), each.steps, each.seconds] for each in ran.segment_timings
+        ]
     return outcome | {"used": used}
 
 

@@ -14,6 +14,7 @@ known multiplicity: at most one with two partners per row, all others with one.
 import hashlib
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from enum import StrEnum, unique
 from functools import partial
 
@@ -29,30 +30,50 @@ from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
 
 class Draft:
-    """A program under construction. `add` returns the position to read the result from."""
+    """A program under construction, over tables of one scale."""
 
-    def __init__(self) -> None:
-        self._steps: list[Step] = []
-        self._schemas: list[ops.Schema] = []
+    def __init__(self, scale: int) -> None:
+        """Begin without steps; `scale` is one of `data.SCALES`."""
+        self.scale = scale
+        self.steps: list[Step] = []
+        self.schemas: list[ops.Schema] = []
 
-    def __len__(self) -> int:
-        return len(self._steps)
+    def read(self, table: str, *columns: str) -> "Rows":
+        """Append a step that reads columns of a table, all of them by default."""
+        return self.add(read(table, self.scale, *columns))
 
-    def add(self, operation: ops.AnyOperation, *inputs: int) -> int:
+    def add(self, operation: ops.AnyOperation, *inputs: "Rows") -> "Rows":
         """Append a step; InvalidProgramError when its inputs do not fit."""
-        schema = ops.output_schema(operation, tuple(self._schemas[parent] for parent in inputs))
-        self._steps.append(Step(operation, inputs))
-        self._schemas.append(schema)
-        return len(self._steps) - 1
+        schema = ops.output_schema(operation, tuple(each.columns for each in inputs))
+        self.steps.append(Step(operation, tuple(each.position for each in inputs)))
+        self.schemas.append(schema)
+        return Rows(self, len(self.steps) - 1)
 
-    def schema(self, position: int) -> ops.Schema:
-        """Return columns of a step's result."""
-        return self._schemas[position]
 
-    def finish(self, result: int) -> Program:
-        """Return the program whose sink is `result`."""
-        self.add(ops.Sink(), result)
-        return Program(tuple(self._steps))
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The result of one step of a draft."""
+
+    draft: Draft
+    position: int
+
+    @property
+    def columns(self) -> ops.Schema:
+        """Return its columns."""
+        return self.draft.schemas[self.position]
+
+    def then(self, operation: ops.AnyOperation, *others: "Rows") -> "Rows":
+        """Append a step that reads this result first, and then the others."""
+        return self.draft.add(operation, self, *others)
+
+    def where(self, column: str, comparison: str, literal: str | float) -> "Rows":
+        """Append a step that keeps the rows where the comparison holds."""
+        return self.then(ops.Filter(column, ops.Comparison(comparison), literal))
+
+    def finish(self) -> Program:
+        """Return the program whose sink reads this result."""
+        self.then(ops.Sink())
+        return Program(tuple(self.draft.steps))
 
 
 def count(name: str = "rows_seen") -> ops.Aggregation:
@@ -75,24 +96,9 @@ def highest(column: str, name: str) -> ops.Aggregation:
     return ops.Aggregation(ops.AggregateFunction.MAX, name, column)
 
 
-def plus(operand: str | float) -> ops.Arithmetic:
-    """Add."""
-    return ops.Arithmetic(ops.ArithmeticOperator.ADD, operand)
-
-
-def minus(operand: str | float) -> ops.Arithmetic:
-    """Subtract."""
-    return ops.Arithmetic(ops.ArithmeticOperator.SUBTRACT, operand)
-
-
-def times(operand: str | float) -> ops.Arithmetic:
-    """Multiply."""
-    return ops.Arithmetic(ops.ArithmeticOperator.MULTIPLY, operand)
-
-
-def where(column: str, comparison: str, literal: str | float) -> ops.Filter:
-    """Keep the rows where the comparison holds."""
-    return ops.Filter(column, ops.Comparison(comparison), literal)
+plus = partial(ops.Arithmetic, ops.ArithmeticOperator.ADD)
+minus = partial(ops.Arithmetic, ops.ArithmeticOperator.SUBTRACT)
+times = partial(ops.Arithmetic, ops.ArithmeticOperator.MULTIPLY)
 
 
 def descending(column: str) -> tuple[ops.Order, ...]:
@@ -122,115 +128,98 @@ def pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
 
 def draw_word_count(rng: np.random.Generator, rows: int) -> Program:
     """Count the words of a text of `rows` words; keep frequent ones, in order or summed up."""
-    draft = Draft()
-    text = draft.add(read(pick(rng, ("prose", "chat")), rows))
-    words = draft.add(ops.Tokenize("line"), text)
+    words = Draft(rows).read(pick(rng, ("prose", "chat"))).then(ops.Tokenize("line"))
     if chance(rng, 0.5):
-        first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(where("word", ">=", first), words)
+        words = words.where("word", ">=", pick(rng, "bdfgklmn") + pick(rng, "aeiou"))
     if chance(rng, 0.4):
-        last = pick(rng, "prst") + pick(rng, "aeiou")
-        words = draft.add(where("word", "<", last), words)
-    counted = draft.add(ops.Aggregate(("word",), (count("times_seen"),)), words)
+        words = words.where("word", "<", pick(rng, "prst") + pick(rng, "aeiou"))
+    counted = words.then(ops.Aggregate(("word",), (count("times_seen"),)))
     if chance(rng, 0.8):
-        least = where("times_seen", ">=", between(rng, 1, 6))
-        counted = draft.add(least, counted)
+        counted = counted.where("times_seen", ">=", between(rng, 1, 6))
     ending = pick(rng, ("sorted", "best", "summed", "plain"))
     if ending == "sorted":
-        counted = draft.add(ops.Sort(descending("times_seen")), counted)
+        counted = counted.then(ops.Sort(descending("times_seen")))
     elif ending == "best":
-        counted = draft.add(ops.TopK(descending("times_seen"), between(rng, 5, 1000)), counted)
+        counted = counted.then(ops.TopK(descending("times_seen"), between(rng, 5, 1000)))
     elif ending == "summed":
-        overall = ops.GlobalAggregate((count("words"), total("times_seen", "seen")))
-        counted = draft.add(overall, counted)
-    return draft.finish(counted)
+        counted = counted.then(ops.GlobalAggregate((count("words"), total("times_seen", "seen"))))
+    return counted.finish()
 
 
 def draw_embeddings(rng: np.random.Generator, rows: int) -> Program:
     """Embed the words of a text of `rows` words; cluster frequent ones, or list some."""
-    draft = Draft()
-    text = draft.add(read(pick(rng, ("prose", "chat")), rows))
+    text = Draft(rows).read(pick(rng, ("prose", "chat")))
     embed = ops.Embed("line", dimensions=between(rng, 2, 12), window=between(rng, 1, 4))
-    words = draft.add(embed, text)
+    words = text.then(embed)
     if chance(rng, 0.5):
-        first = pick(rng, "bdfgklmn") + pick(rng, "aeiou")
-        words = draft.add(where("word", ">=", first), words)
+        words = words.where("word", ">=", pick(rng, "bdfgklmn") + pick(rng, "aeiou"))
     if chance(rng, 0.5):
-        tokens = draft.add(ops.Tokenize("line", "seen_word"), text)
-        counted = draft.add(ops.Aggregate(("seen_word",), (count("times_seen"),)), tokens)
-        words = draft.add(ops.Join("word", "seen_word"), words, counted)
-        least = where("times_seen", ">=", between(rng, 1, 6))
-        words = draft.add(least, words)
+        tokens = text.then(ops.Tokenize("line", "seen_word"))
+        counted = tokens.then(ops.Aggregate(("seen_word",), (count("times_seen"),)))
+        words = words.then(ops.Join("word", "seen_word"), counted)
+        words = words.where("times_seen", ">=", between(rng, 1, 6))
     axes = embed.vector_names[: between(rng, 2, 6)]
     if chance(rng, 0.6):
-        centers = draft.add(ops.KMeans(axes, between(rng, 2, 12), between(rng, 3, 12)), words)
-        words = draft.add(ops.KMeansAssign(axes), words, centers)
-        return draft.finish(draft.add(ops.Aggregate(("cluster",), (count("words"),)), words))
-    return draft.finish(draft.add(ops.TopK(descending("e0"), between(rng, 5, 1000)), words))
+        centers = words.then(ops.KMeans(axes, between(rng, 2, 12), between(rng, 3, 12)))
+        words = words.then(ops.KMeansAssign(axes), centers)
+        return words.then(ops.Aggregate(("cluster",), (count("words"),))).finish()
+    return words.then(ops.TopK(descending("e0"), between(rng, 5, 1000))).finish()
 
 
 def draw_pagerank(rng: np.random.Generator, rows: int) -> Program:
     """Rank the nodes of a graph of `rows` edges; sometimes repeated edges are removed first."""
-    draft = Draft()
-    edges = draft.add(read(pick(rng, ("web", "social")), rows))
+    edges = Draft(rows).read(pick(rng, ("web", "social")))
     if chance(rng, 0.3):
-        condition = where("source", "<", int(2**32 * rng.uniform(0.3, 1)))
-        edges = draft.add(condition, edges)
+        edges = edges.where("source", "<", int(2**32 * rng.uniform(0.3, 1)))
     graph = edges
     if chance(rng, 0.3):
-        graph = draft.add(ops.Distinct(("source", "target")), edges)
+        graph = edges.then(ops.Distinct(("source", "target")))
     damping = between(rng, 70, 95) / 100
-    ranks = draft.add(ops.PageRank("source", "target", between(rng, 2, 20), damping), graph)
+    ranks = graph.then(ops.PageRank("source", "target", between(rng, 2, 20), damping))
     if chance(rng, 0.4):
-        followers = draft.add(ops.Aggregate(("target",), (count("followers"),)), edges)
-        ranks = draft.add(ops.Join("node", "target"), ranks, followers)
-        ranks = draft.add(where("followers", ">=", between(rng, 1, 5)), ranks)
+        followers = edges.then(ops.Aggregate(("target",), (count("followers"),)))
+        ranks = ranks.then(ops.Join("node", "target"), followers)
+        ranks = ranks.where("followers", ">=", between(rng, 1, 5))
     if chance(rng, 0.8):
-        ranks = draft.add(ops.TopK(descending("rank"), between(rng, 5, 1000)), ranks)
-    return draft.finish(ranks)
+        ranks = ranks.then(ops.TopK(descending("rank"), between(rng, 5, 1000)))
+    return ranks.finish()
 
 
 def draw_credit(rng: np.random.Generator, rows: int) -> Program:
     """Join applications with `rows` records of their histories, then cluster or score them."""
-    draft = Draft()
-    applicants = draft.add(read("applications", rows))
+    draft = Draft(rows)
+    applicants = draft.read("applications")
     if chance(rng, 0.5):
-        condition = where("amount", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.8))
-        applicants = draft.add(condition, applicants)
-    records = draft.add(read("records", rows, "application_of", "balance", "days_late"))
+        applicants = applicants.where("amount", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.8))
+    records = draft.read("records", "application_of", "balance", "days_late")
     if chance(rng, 0.5):
-        late = where("days_late", ">=", between(rng, 0, 60))
-        records = draft.add(late, records)
+        records = records.where("days_late", ">=", between(rng, 0, 60))
     figures = (count("records"), mean("balance", "mean_balance"), highest("days_late", "worst"))
-    history = draft.add(ops.Aggregate(("application_of",), figures), records)
-    joined = draft.add(ops.Join("application", "application_of"), applicants, history)
+    history = records.then(ops.Aggregate(("application_of",), figures))
+    joined = applicants.then(ops.Join("application", "application_of"), history)
     gap = ops.ComputedColumn("gap", "income", (minus("amount"), times(eighths(rng, 0.5, 2))))
-    points = draft.add(
-        ops.Project(("application", "region", "age", "mean_balance", "worst"), (gap,)), joined
+    points = joined.then(
+        ops.Project(("application", "region", "age", "mean_balance", "worst"), (gap,))
     )
-    if chance(rng, 0.65):
-        return draft.finish(_clustered(draft, rng, points))
-    return draft.finish(_scored(draft, rng, points))
+    return (_clustered if chance(rng, 0.65) else _scored)(rng, points).finish()
 
 
-def _clustered(draft: Draft, rng: np.random.Generator, points: int) -> int:
+def _clustered(rng: np.random.Generator, points: Rows) -> Rows:
     columns = ("gap", "mean_balance", "worst", "age")[: between(rng, 2, 4)]
-    centers = draft.add(ops.KMeans(columns, between(rng, 2, 8), between(rng, 3, 15)), points)
-    labelled = draft.add(ops.KMeansAssign(columns), points, centers)
+    centers = points.then(ops.KMeans(columns, between(rng, 2, 8), between(rng, 3, 15)))
+    labelled = points.then(ops.KMeansAssign(columns), centers)
     keys = ("cluster", "region") if chance(rng, 0.4) else ("cluster",)
-    figures = (count("applicants"), mean("gap", "mean_gap"))
-    return draft.add(ops.Aggregate(keys, figures), labelled)
+    return labelled.then(ops.Aggregate(keys, (count("applicants"), mean("gap", "mean_gap"))))
 
 
-def _scored(draft: Draft, rng: np.random.Generator, points: int) -> int:
+def _scored(rng: np.random.Generator, points: Rows) -> Rows:
     features = ("gap", "worst", "age")[: between(rng, 1, 3)]
-    model = draft.add(ops.LinearRegression(features, "mean_balance", eighths(rng, 0.5, 8)), points)
-    scored = draft.add(ops.LinearPredict(features), points, model)
+    model = points.then(ops.LinearRegression(features, "mean_balance", eighths(rng, 0.5, 8)))
+    scored = points.then(ops.LinearPredict(features), model)
     if chance(rng, 0.5):
-        return draft.add(ops.TopK(descending("prediction"), between(rng, 10, 1000)), scored)
-    return draft.add(
-        ops.Aggregate(("region",), (count("applicants"), mean("prediction", "score"))), scored
-    )
+        return scored.then(ops.TopK(descending("prediction"), between(rng, 10, 1000)))
+    figures = (count("applicants"), mean("prediction", "score"))
+    return scored.then(ops.Aggregate(("region",), figures))
 
 
 _REVENUE = ops.ComputedColumn("revenue", "discount", (times(-1.0), minus(-1.0), times("price")))
@@ -246,101 +235,87 @@ def draw_tpch(rng: np.random.Generator, rows: int) -> Program:
         _brand_revenue,
         _large_orders,
     )
-    return queries[int(rng.integers(len(queries)))](rng, rows)
+    return queries[int(rng.integers(len(queries)))](rng, Draft(rows)).finish()
 
 
-def _pricing_summary(rng: np.random.Generator, rows: int) -> Program:
+def _pricing_summary(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build query 1: one pass over lines, few groups."""
-    draft = Draft()
-    lines = draft.add(
-        read("lines", rows, "quantity", "price", "discount", "ship_day", "return_flag")
-    )
-    shipped = draft.add(where("ship_day", "<=", _day(rng)), lines)
-    priced = draft.add(ops.Project(("return_flag", "quantity", "price"), (_REVENUE,)), shipped)
+    lines = draft.read("lines", "quantity", "price", "discount", "ship_day", "return_flag")
+    shipped = lines.where("ship_day", "<=", _day(rng))
+    priced = shipped.then(ops.Project(("return_flag", "quantity", "price"), (_REVENUE,)))
     figures = (total("quantity", "pieces"), total("revenue", "net"), mean("price", "mean_price"))
-    summary = draft.add(ops.Aggregate(("return_flag",), (*figures, count())), priced)
-    return draft.finish(draft.add(ops.Sort(descending("net")), summary))
+    summary = priced.then(ops.Aggregate(("return_flag",), (*figures, count())))
+    return summary.then(ops.Sort(descending("net")))
 
 
-def _shipping_priority(rng: np.random.Generator, rows: int) -> Program:
+def _shipping_priority(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build query 3: three tables, selective, best orders."""
-    draft = Draft()
     day = _day(rng)
-    customers = draft.add(read("customers", rows, "customer", "segment"))
-    segment = draft.add(where("segment", "=", f"segment_{between(rng, 0, 4):02d}"), customers)
-    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    early = draft.add(where("order_day", "<", day), orders)
-    bought = draft.add(ops.Join("order_customer", "customer"), early, segment)
-    lines = draft.add(read("lines", rows, "line_order", "price", "discount", "ship_day"))
-    late = draft.add(where("ship_day", ">", day), lines)
-    joined = draft.add(ops.Join("line_order", "order_id"), late, bought)
-    priced = draft.add(ops.Project(("line_order", "order_day"), (_REVENUE,)), joined)
-    summed = draft.add(
-        ops.Aggregate(("line_order", "order_day"), (total("revenue", "net"),)), priced
+    customers = draft.read("customers", "customer", "segment")
+    segment = customers.where("segment", "=", f"segment_{between(rng, 0, 4):02d}")
+    orders = draft.read("orders", "order_id", "order_customer", "order_day")
+    early = orders.where("order_day", "<", day)
+    bought = early.then(ops.Join("order_customer", "customer"), segment)
+    lines = draft.read("lines", "line_order", "price", "discount", "ship_day")
+    joined = lines.where("ship_day", ">", day).then(ops.Join("line_order", "order_id"), bought)
+    keys = ("line_order", "order_day")
+    summed = joined.then(ops.Project(keys, (_REVENUE,))).then(
+        ops.Aggregate(keys, (total("revenue", "net"),))
     )
-    return draft.finish(draft.add(ops.TopK(descending("net"), between(rng, 5, 100)), summed))
+    return summed.then(ops.TopK(descending("net"), between(rng, 5, 100)))
 
 
-def _nation_volume(rng: np.random.Generator, rows: int) -> Program:
+def _nation_volume(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build query 5: three tables, a range of days, revenue per nation."""
-    draft = Draft()
     first = between(rng, 0, DAYS // 2)
     last = first + between(rng, 100, DAYS // 2)
-    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    since = draft.add(where("order_day", ">=", first), orders)
-    period = draft.add(where("order_day", "<", last), since)
-    customers = draft.add(read("customers", rows, "customer", "nation"))
-    bought = draft.add(ops.Join("order_customer", "customer"), period, customers)
-    lines = draft.add(read("lines", rows, "line_order", "price", "discount"))
-    joined = draft.add(ops.Join("line_order", "order_id"), lines, bought)
-    priced = draft.add(ops.Project(("nation",), (_REVENUE,)), joined)
-    volume = draft.add(ops.Aggregate(("nation",), (total("revenue", "net"), count())), priced)
-    return draft.finish(draft.add(ops.Sort(descending("net")), volume))
+    orders = draft.read("orders", "order_id", "order_customer", "order_day")
+    period = orders.where("order_day", ">=", first).where("order_day", "<", last)
+    customers = draft.read("customers", "customer", "nation")
+    bought = period.then(ops.Join("order_customer", "customer"), customers)
+    lines = draft.read("lines", "line_order", "price", "discount")
+    joined = lines.then(ops.Join("line_order", "order_id"), bought)
+    priced = joined.then(ops.Project(("nation",), (_REVENUE,)))
+    volume = priced.then(ops.Aggregate(("nation",), (total("revenue", "net"), count())))
+    return volume.then(ops.Sort(descending("net")))
 
 
-def _returned_items(rng: np.random.Generator, rows: int) -> Program:
+def _returned_items(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build query 10: customers by lost revenue; many groups."""
-    draft = Draft()
-    lines = draft.add(read("lines", rows, "line_order", "price", "discount", "return_flag"))
-    flag = f"flag_{between(rng, 0, 2):02d}"
-    returned = draft.add(where("return_flag", "=", flag), lines)
-    orders = draft.add(read("orders", rows, "order_id", "order_customer", "order_day"))
-    recent = draft.add(where("order_day", ">", _day(rng)), orders)
-    joined = draft.add(ops.Join("line_order", "order_id"), returned, recent)
-    priced = draft.add(ops.Project(("order_customer",), (_REVENUE,)), joined)
-    lost = draft.add(ops.Aggregate(("order_customer",), (total("revenue", "net"),)), priced)
-    customers = draft.add(read("customers", rows))
-    named = draft.add(ops.Join("order_customer", "customer"), lost, customers)
-    return draft.finish(draft.add(ops.TopK(descending("net"), between(rng, 5, 200)), named))
+    lines = draft.read("lines", "line_order", "price", "discount", "return_flag")
+    returned = lines.where("return_flag", "=", f"flag_{between(rng, 0, 2):02d}")
+    orders = draft.read("orders", "order_id", "order_customer", "order_day")
+    recent = orders.where("order_day", ">", _day(rng))
+    joined = returned.then(ops.Join("line_order", "order_id"), recent)
+    priced = joined.then(ops.Project(("order_customer",), (_REVENUE,)))
+    lost = priced.then(ops.Aggregate(("order_customer",), (total("revenue", "net"),)))
+    named = lost.then(ops.Join("order_customer", "customer"), draft.read("customers"))
+    return named.then(ops.TopK(descending("net"), between(rng, 5, 200)))
 
 
-def _brand_revenue(rng: np.random.Generator, rows: int) -> Program:
+def _brand_revenue(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build queries 14 and 19: lines with parts of some size, by brand or altogether."""
-    draft = Draft()
-    parts = draft.add(read("parts", rows))
-    small = draft.add(where("size", "<=", between(rng, 3, 50)), parts)
-    lines = draft.add(read("lines", rows, "line_part", "price", "discount", "quantity"))
-    few = draft.add(where("quantity", ">", between(rng, 0, 40)), lines)
-    joined = draft.add(ops.Join("line_part", "part"), few, small)
-    priced = draft.add(ops.Project(("brand", "quantity"), (_REVENUE,)), joined)
+    small = draft.read("parts").where("size", "<=", between(rng, 3, 50))
+    lines = draft.read("lines", "line_part", "price", "discount", "quantity")
+    few = lines.where("quantity", ">", between(rng, 0, 40))
+    joined = few.then(ops.Join("line_part", "part"), small)
+    priced = joined.then(ops.Project(("brand", "quantity"), (_REVENUE,)))
     figures = (total("revenue", "net"), mean("quantity", "mean_quantity"), count())
     if chance(rng, 0.3):
-        return draft.finish(draft.add(ops.GlobalAggregate(figures), priced))
-    return draft.finish(draft.add(ops.Aggregate(("brand",), figures), priced))
+        return priced.then(ops.GlobalAggregate(figures))
+    return priced.then(ops.Aggregate(("brand",), figures))
 
 
-def _large_orders(rng: np.random.Generator, rows: int) -> Program:
+def _large_orders(rng: np.random.Generator, draft: Draft) -> Rows:
     """Build query 18: group all lines by order first, then join the large ones."""
-    draft = Draft()
-    lines = draft.add(read("lines", rows, "line_order", "quantity", "price"))
+    lines = draft.read("lines", "line_order", "quantity", "price")
     figures = (total("quantity", "pieces"), total("price", "gross"))
-    grouped = draft.add(ops.Aggregate(("line_order",), figures), lines)
-    large = draft.add(where("pieces", ">", between(rng, 50, 200)), grouped)
-    orders = draft.add(read("orders", rows))
-    rich = draft.add(where("total", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.7)), orders)
-    joined = draft.add(ops.Join("line_order", "order_id"), large, rich)
+    grouped = lines.then(ops.Aggregate(("line_order",), figures))
+    large = grouped.where("pieces", ">", between(rng, 50, 200))
+    rich = draft.read("orders").where("total", ">", eighths(rng, 0, HIGHEST_NUMBER * 0.7))
+    joined = large.then(ops.Join("line_order", "order_id"), rich)
     by = pick(rng, ("gross", "total", "pieces"))
-    return draft.finish(draft.add(ops.TopK(descending(by), between(rng, 5, 500)), joined))
+    return joined.then(ops.TopK(descending(by), between(rng, 5, 500)))
 
 
 def _day(rng: np.random.Generator) -> int:
@@ -363,19 +338,24 @@ _GROUPING = ("item", "group_id", "category", "city", "maker", "color", "owner", 
 _NUMBERS = ("x", "y", "weight", "cost", "budget")
 
 
-class _Stream(Draft):
+class _Stream:
     """A program under construction. The next operation reads `end`, the stream's last step."""
 
     def __init__(self, rng: np.random.Generator, rows: int) -> None:
-        super().__init__()
-        self.rng, self.rows = rng, rows
+        self.rng, self.draft = rng, Draft(rows)
         self.joined: set[str] = set()
-        self.end = self.add(_source(rng, rows))
+        everything = ["event", "item", "group_id", "category", "x", "y", "city"]
+        dropped = pick(rng, ("event", "y", "city", "category", ""))
+        columns = [name for name in everything if name != dropped]
+        self.end = self.draft.read(pick(rng, ("events", "hot_events")), *columns)
+
+    def __len__(self) -> int:
+        return len(self.draft.steps)
 
     @property
     def columns(self) -> ops.Schema:
         """Return columns of the stream."""
-        return self.schema(self.end)
+        return self.end.columns
 
     def among(self, names: Collection[str]) -> list[str]:
         """Return the names that the stream has, sorted."""
@@ -385,14 +365,9 @@ class _Stream(Draft):
         """Return the numeric columns, except for those named."""
         return [each.name for each in self.columns if each.numeric and each.name not in without]
 
-    def then(self, operation: ops.AnyOperation) -> None:
+    def then(self, operation: ops.AnyOperation, *others: Rows) -> None:
         """Apply an operation to the stream."""
-        self.end = self.add(operation, self.end)
-
-    def join(self, other: int, join: ops.Join, name: str) -> None:
-        """Join the result of another step, which is called `name`."""
-        self.end = self.add(join, self.end, other)
-        self.joined.add(name)
+        self.end = self.end.then(operation, *others)
 
 
 _Move = Callable[[_Stream], None]
@@ -406,14 +381,7 @@ def draw_relational(rng: np.random.Generator, rows: int) -> Program:
         moves = _moves(stream, steps - len(stream) - 1)
         weights = np.array([weight for _, weight in moves])
         moves[int(rng.choice(len(moves), p=weights / weights.sum()))][0](stream)
-    return stream.finish(stream.end)
-
-
-def _source(rng: np.random.Generator, rows: int) -> ops.ReadParquet:
-    everything = ["event", "item", "group_id", "category", "x", "y", "city"]
-    dropped = pick(rng, ("event", "y", "city", "category", ""))
-    columns = [name for name in everything if name != dropped]
-    return read(pick(rng, ("events", "hot_events")), rows, *columns)
+    return stream.end.finish()
 
 
 def _moves(stream: _Stream, room: int) -> list[tuple[_Move, float]]:
@@ -449,9 +417,11 @@ def _condition(stream: _Stream) -> ops.Filter:
     comparison, low, high = ("<", 0.15, 0.95) if chance(rng, 0.5) else (">=", 0.05, 0.85)
     if column in _RANGES:
         span = _RANGES[column]
-        return where(column, comparison, eighths(rng, low * span, high * span))
-    count = _WHOLE_RANGES[column]
-    return where(column, comparison, between(rng, int(low * count), int(high * count)))
+        literal: float = eighths(rng, low * span, high * span)
+    else:
+        values = _WHOLE_RANGES[column]
+        literal = between(rng, int(low * values), int(high * values))
+    return ops.Filter(column, ops.Comparison(comparison), literal)
 
 
 def _project(stream: _Stream) -> None:
@@ -520,9 +490,8 @@ def _summary(stream: _Stream) -> None:
 
 def _split_and_union(stream: _Stream) -> None:
     """Two conditions on one shared result, put together again."""
-    left = stream.add(_condition(stream), stream.end)
-    right = stream.add(_condition(stream), stream.end)
-    stream.end = stream.add(ops.Union(), left, right)
+    left, right = (stream.end.then(_condition(stream)) for _ in range(2))
+    stream.end = left.then(ops.Union(), right)
 
 
 def _join_own_aggregate(stream: _Stream) -> None:
@@ -530,8 +499,8 @@ def _join_own_aggregate(stream: _Stream) -> None:
     key = pick(stream.rng, stream.among(_GROUPING))
     number = pick(stream.rng, stream.among(_NUMBERS))
     grouping = ops.Aggregate((key,), (count("size"), mean(number, f"mean_{number}")))
-    figures = stream.add(grouping, stream.end)
-    stream.join(figures, ops.Join(key, key, right_suffix="_of_group"), "self")
+    stream.then(ops.Join(key, key, right_suffix="_of_group"), stream.end.then(grouping))
+    stream.joined.add("self")
 
 
 def _join_table(stream: _Stream, name: str) -> None:
@@ -540,8 +509,8 @@ def _join_table(stream: _Stream, name: str) -> None:
     if table == "items":
         columns = ("item_key", "weight", "maker", "color")
         columns = columns if chance(stream.rng, 0.6) else columns[:3]
-    other = stream.add(read(table, stream.rows, *columns))
-    stream.join(other, ops.Join(key, table_key), name)
+    stream.then(ops.Join(key, table_key), stream.draft.read(table, *columns))
+    stream.joined.add(name)
 
 
 _JOINS = {

@@ -41,7 +41,7 @@ from fedperf_engines.platforms.operations import (
     Sink,
 )
 from fedperf_engines.platforms.program import Program, Step
-from fedperf_engines.workloads.data import SCALES, read
+from fedperf_engines.workloads.data import SCALES
 from fedperf_engines.workloads.families import (
     Draft,
     Family,
@@ -237,7 +237,8 @@ def _new_job(
         rows = scales[int(rng.integers(len(scales)))]
         draw = _short_clustering if is_short and family is Family.CREDIT else draw_program
         program = draw(family, rng=rng, rows=rows)
-        few = FEWEST_ASSIGNMENTS <= _assignments_of(program) <= MOST_ASSIGNMENTS
+        able = [supporting(step.operation) for step in program.steps if not _is_sink(step)]
+        few = FEWEST_ASSIGNMENTS <= math.prod(map(len, able)) <= MOST_ASSIGNMENTS
         if workload_name(program) not in names and (few or not is_short):
             names.add(workload_name(program))
             return _Job(family, program, rows)
@@ -249,18 +250,12 @@ def _new_job(
 def _short_clustering(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
     """Return what a credit analysis does at its end, on records alone; whole ones are too long."""
     del family
-    draft = Draft()
     columns = ("balance", "days_late")
-    records = draft.add(read("records", rows, *columns))
-    centers = draft.add(KMeans(columns, between(rng, 2, 12), between(rng, 3, 15)), records)
-    labelled = draft.add(KMeansAssign(columns), records, centers)
+    records = Draft(rows).read("records", *columns)
+    centers = records.then(KMeans(columns, between(rng, 2, 12), between(rng, 3, 15)))
+    labelled = records.then(KMeansAssign(columns), centers)
     figures = (count("records"), mean("balance", "mean_balance"))
-    return draft.finish(draft.add(Aggregate(("cluster",), figures), labelled))
-
-
-def _assignments_of(program: Program) -> int:
-    able = [len(supporting(step.operation)) for step in program.steps if not _is_sink(step)]
-    return math.prod(able)
+    return labelled.then(Aggregate(("cluster",), figures)).finish()
 
 
 def _mixed(program: Program, rng: np.random.Generator, count: int) -> list[Assignment]:

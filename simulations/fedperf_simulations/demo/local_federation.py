@@ -120,14 +120,11 @@ def _start_coordinator(
     return release_calendar
 
 
-def _invite(world: DemoWorkspace, name: str) -> str:
-    invite = world.server("org add", "org", "add", name, "--json")
-    return str(world.programs.facts(invite)["join_url"])
-
-
 def _join_and_start(world: DemoWorkspace, name: str) -> str:
     """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
-    join = world.client("join", name, "join", _invite(world, name), "--json")
+    invite = world.server("org add", "org", "add", name, "--json")
+    url = str(world.programs.facts(invite)["join_url"])
+    join = world.client("join", name, "join", url, "--json")
     fingerprint = str(world.programs.facts(join)["fingerprint"])
     world.programs.start(world.client("daemon", name, "daemon"))
     return fingerprint

@@ -380,7 +380,8 @@ class Campaigns:
                 rows += _rows(job, strategy, each)
         for job, by_strategy in cells.items():
             rows += _figures(job, by_strategy)
-        rows += _overheads(settings)
+        if not settings.quick:  # what the profiler adds to a job of a second
+            rows += [settings.cell("added", _added), settings.cell("slowdown", _slowdown)]
         plots = [_chart(settings.out, job, cells[job]) for job in MOST_CONFIGURATIONS]
         cases = [
             {"job": job, "strategy": strategy.value, "seed": seed, **cell}
@@ -488,16 +489,6 @@ def _stopped(job: str, cells: Sequence[Row]) -> Row:
     }
 
 
-def _overheads(settings: Settings) -> list[Row]:
-    """Return what the profiler adds to a job of a second; none in a quick run."""
-    if settings.quick:
-        return []
-    return [
-        settings.cell("added", _added),
-        settings.cell("slowdown", _slowdown),
-    ]
-
-
 def _added() -> Row:
     added = added_seconds(OVERHEAD_SECONDS, OVERHEAD_TRIALS)
     percent = round(100 * added / OVERHEAD_SECONDS, 2)
@@ -515,7 +506,8 @@ def _slowdown() -> Row:
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
-    active = {row["job"]: row for row in rows if row["what"] == STAYS and _is_active(row)}
+    staying = [row for row in rows if row["what"] == STAYS]
+    active = {row["job"]: row for row in staying if row["strategy"] == Strategy.ACTIVE.value}
     named = "configurations until the mean error stays below 5 %"
     targets = [
         Target(f"{job}: {named}", most, number(active[job]["configurations"]))
@@ -526,10 +518,6 @@ def _targets(rows: Sequence[Row]) -> list[Target]:
         what = "profiler: both parts of the overhead of a second, %"
         targets.append(Target(what, MOST_OVERHEAD, sum(overheads)))
     return targets
-
-
-def _is_active(row: Row) -> bool:
-    return row["strategy"] == Strategy.ACTIVE.value
 
 
 def _chart(out: Path, job: str, cells: Mapping[Strategy, Sequence[Row]]) -> Path:

@@ -18,7 +18,6 @@ nobody here has.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -183,16 +182,13 @@ class _Bench:
 
     def _base(self) -> GGFN:
         """Trained on the public part, once; kept beside the cells."""
-        path = self._base_path()
+        path = self._settings.models / f"base-{self._seed}.safetensors"
         if not path.is_file():
             model = GGFN(seed=self._draw(1))
             self._fit(model, self._data()[0].public, BASE_EPOCHS)
             path.parent.mkdir(parents=True, exist_ok=True)
             save_model(path, model, model_version=1)
         return load_model(path)
-
-    def _base_path(self) -> Path:
-        return self._settings.models / f"base-{self._seed}.safetensors"
 
     def _pooled(self, times: int) -> GGFN:
         """Return the base trained on further, on everybody's workloads together."""

@@ -26,14 +26,14 @@ import orjson
 from fedperf_client.prediction.fetched_models import predictor
 from fedperf_client.prediction.prediction import Prediction, PredictLog, StudentT
 from fedperf_engines.optimizer.additive_surrogate import AdditiveSurrogate
-from fedperf_engines.optimizer.costs import AdditiveCosts
+from fedperf_engines.optimizer.costs import AdditiveCosts, Constraints
 from fedperf_engines.optimizer.enumeration import (
     Search,
     beam,
     cheapest_plans,
     choose,
+    frontiers,
     narrow_order,
-    width,
 )
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -92,6 +92,11 @@ def random_workflow(rng: np.random.Generator, operators: int) -> Workflow:
             )
         )
     return Workflow(tuple(placed))
+
+
+def width(workflow: Workflow, order: Sequence[int]) -> int:
+    """Return how many operators are open at once, at most."""
+    return max(len(each) for each in frontiers(workflow, order))
 
 
 def random_workflow_of_width(
@@ -224,7 +229,7 @@ def _chosen(
         return [Prediction(each, StudentT.within()) for each in model(questions).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
-    choice = choose(workflow, CLUSTER, platforms, predict, costs=costs, search=search)
+    choice = choose(workflow, CLUSTER, Constraints(platforms), predict, costs=costs, search=search)
     return choice.plans_scored
 
 

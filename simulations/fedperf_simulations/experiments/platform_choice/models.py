@@ -38,6 +38,7 @@ from fedperf_engines.optimizer.additive_surrogate import (
     load_surrogate,
     save_surrogate,
 )
+from fedperf_engines.optimizer.costs import Constraints
 from fedperf_engines.optimizer.distillation import distil
 from fedperf_engines.optimizer.enumeration import Assignment, choose
 from fedperf_engines.platforms.engine import EMBEDDED_PLATFORMS, supports
@@ -227,9 +228,8 @@ def chosen_plan(
     def can_run(position: int, platform: Platform) -> bool:
         return supports(case.program.steps[position].operation, platform)
 
-    choice = choose(
-        workflow, case.cluster, EMBEDDED_PLATFORMS, predict, costs=costs, supports=can_run
-    )
+    constraints = Constraints(EMBEDDED_PLATFORMS, can_run)
+    choice = choose(workflow, case.cluster, constraints, predict, costs=costs)
     return sinks_at_home(case.program, choice.plan.platforms)
 
 

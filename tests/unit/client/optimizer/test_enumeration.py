@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedperf_client.prediction.prediction import Prediction, StudentT
-from fedperf_engines.optimizer.costs import AdditiveCosts, NoPlatformError
+from fedperf_engines.optimizer.costs import AdditiveCosts, Constraints, NoPlatformError
 from fedperf_engines.optimizer.enumeration import PLANS, Search, beam, cheapest_plans, choose
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
@@ -59,7 +59,9 @@ def costs_of(length: int, seed: int = 0, *, forbidden: float = 0.0) -> AdditiveC
 @given(st.integers(0, 10**6))
 def test_a_predictor_that_agrees_with_the_costs_gets_the_optimum(seed: int) -> None:
     costs = random_world(seed)
-    choice = choose(costs.workflow, CLUSTER, costs.platforms, AsCosted(costs), costs=costs)
+    choice = choose(
+        costs.workflow, CLUSTER, Constraints(costs.platforms), AsCosted(costs), costs=costs
+    )
     assert choice.seconds == pytest.approx(brute_force(costs)[0], rel=1e-6, abs=1e-6)
     assert choice.seconds == choice.prediction.median_seconds + choice.startup_seconds
     assert choice.is_exact
@@ -70,7 +72,7 @@ def test_the_cheapest_plans_and_all_on_one_platform_are_predicted_in_one_call(se
     rng = np.random.default_rng(seed)
     costs = random_costs(rng, random_workflow(rng, 12), 3, forbidden=0.03)
     predict = AsCosted(costs, noise=1.0)
-    choice = choose(costs.workflow, CLUSTER, costs.platforms, predict, costs=costs)
+    choice = choose(costs.workflow, CLUSTER, Constraints(costs.platforms), predict, costs=costs)
     [asked] = predict.calls
     seen = {plan.platforms for plan in asked}
     assert len(seen) == len(asked) == choice.plans_scored <= PLANS + 3
@@ -95,10 +97,10 @@ def test_starting_a_platform_counts_beside_the_prediction() -> None:
     free = np.zeros((2, 3, 3))
     seconds = np.array([[1.0, 1.0, 1.0]] * 3)
     costs = AdditiveCosts(chain(3), PLATFORMS, seconds, free, np.array([4.0, 0.0, 9.0]))
-    choice = choose(chain(3), CLUSTER, PLATFORMS, always_a_second, costs=costs)
+    choice = choose(chain(3), CLUSTER, Constraints(PLATFORMS), always_a_second, costs=costs)
     assert set(choice.plan.platforms) == {Platform.POLARS}
     assert (choice.seconds, choice.startup_seconds) == (1.0, 0.0)
-    without = choose(chain(3), CLUSTER, PLATFORMS[::2], always_a_second, costs=costs)
+    without = choose(chain(3), CLUSTER, Constraints(PLATFORMS[::2]), always_a_second, costs=costs)
     assert set(without.plan.platforms) == {Platform.DUCKDB}
     assert (without.seconds, without.startup_seconds) == (5.0, 4.0)
 
@@ -107,17 +109,17 @@ def test_equal_predictions_are_decided_by_additive_costs_and_then_by_the_candida
     seconds = np.array([[2.0, 1.0, 3.0]] * 4)
     warm = np.zeros(3)
     costs = AdditiveCosts(chain(4), PLATFORMS, seconds, np.zeros((3, 3, 3)), warm)
-    choice = choose(chain(4), CLUSTER, PLATFORMS, always_a_second, costs=costs)
+    choice = choose(chain(4), CLUSTER, Constraints(PLATFORMS), always_a_second, costs=costs)
     assert set(choice.plan.platforms) == {Platform.POLARS}
     equal = AdditiveCosts(chain(4), PLATFORMS, np.ones((4, 3)), np.zeros((3, 3, 3)), warm)
-    choice = choose(chain(4), CLUSTER, PLATFORMS[::-1], always_a_second, costs=equal)
+    choice = choose(chain(4), CLUSTER, Constraints(PLATFORMS[::-1]), always_a_second, costs=equal)
     assert set(choice.plan.platforms) == {Platform.PANDAS}
 
 
 def test_a_workflow_too_wide_for_the_exact_search_is_not_exact() -> None:
     wide = workflow(*[()] * 14, *[tuple(range(14))] * 3)
     costs = random_costs(np.random.default_rng(1), wide, 3)
-    choice = choose(wide, CLUSTER, PLATFORMS, AsCosted(costs), costs=costs)
+    choice = choose(wide, CLUSTER, Constraints(PLATFORMS), AsCosted(costs), costs=costs)
     assert not choice.is_exact
 
 
@@ -130,11 +132,16 @@ def test_no_search_ever_asks_about_a_plan_that_a_constraint_refuses(search: Sear
     costs = costs_of(7, seed=9)
     predict = AsCosted(costs)
     choose(
-        *(chain(7), CLUSTER, PLATFORMS, predict),
+        chain(7),
+        CLUSTER,
+        Constraints(
+            PLATFORMS,
+            refuses_duckdb_for_the_second,
+            {4: Platform.PANDAS},
+            {Platform.POLARS: 2_000.0},  # every operator reads 800 bytes
+        ),
+        predict,
         costs=costs,
-        supports=refuses_duckdb_for_the_second,
-        pinned={4: Platform.PANDAS},
-        memory_caps={Platform.POLARS: 2_000.0},  # every operator reads 800 bytes
         search=search,
     )
     asked = [plan.platforms for call in predict.calls for plan in call]
@@ -147,24 +154,32 @@ def test_no_search_ever_asks_about_a_plan_that_a_constraint_refuses(search: Sear
 def test_an_operator_that_runs_nowhere_is_named() -> None:
     with pytest.raises(NoPlatformError, match=r"operator 1 \(MAP\).*duckdb, polars"):
         choose(
-            *(chain(3), CLUSTER, PLATFORMS[:2], always_a_second),
+            chain(3),
+            CLUSTER,
+            Constraints(PLATFORMS[:2], lambda position, platform: position != 1),
+            always_a_second,
             costs=costs_of(3),
-            supports=lambda position, platform: position != 1,
         )
     with pytest.raises(NoPlatformError, match="none"):
-        choose(chain(3), CLUSTER, (), always_a_second, costs=costs_of(3))
+        choose(chain(3), CLUSTER, Constraints(()), always_a_second, costs=costs_of(3))
 
 
 def test_costs_of_something_else_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="another workflow"):
-        choose(chain(4), CLUSTER, PLATFORMS, always_a_second, costs=costs_of(3))
+        choose(chain(4), CLUSTER, Constraints(PLATFORMS), always_a_second, costs=costs_of(3))
     with pytest.raises(InvalidInputError, match="no costs are known of spark"):
-        choose(chain(3), CLUSTER, (*PLATFORMS, Platform.SPARK), always_a_second, costs=costs_of(3))
+        choose(
+            chain(3),
+            CLUSTER,
+            Constraints((*PLATFORMS, Platform.SPARK)),
+            always_a_second,
+            costs=costs_of(3),
+        )
 
 
 def test_a_predictor_that_skips_questions_is_caught() -> None:
     with pytest.raises(ValueError, match="zip"):
-        choose(chain(3), CLUSTER, PLATFORMS, lambda questions: [], costs=costs_of(3))
+        choose(chain(3), CLUSTER, Constraints(PLATFORMS), lambda questions: [], costs=costs_of(3))
 
 
 def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
@@ -185,11 +200,10 @@ def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
         return choose(
             three,
             CLUSTER,
-            PLATFORMS,
+            Constraints(PLATFORMS, lambda at, platform: (at, platform) != (0, forbidden)),
             predict,
             costs=costs,
             count=1,
-            supports=lambda at, platform: (at, platform) != (0, forbidden),
             also=(also,),
         ).plan.platforms
 

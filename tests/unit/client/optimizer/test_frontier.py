@@ -13,12 +13,12 @@ from fedperf_engines.optimizer.enumeration import (
     cheapest_plans,
     narrow_order,
     placement_steps,
-    width,
 )
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_simulations.baselines.search import exhaustive_search
+from fedperf_simulations.experiments.optimizer.measurement import width
 from tests.unit.client.optimizer.additive_worlds import (
     PLATFORMS,
     brute_force,

@@ -12,9 +12,9 @@ import pytest
 from fedperf_campaigns.campaign.campaign import (
     AllAtOnce,
     CampaignDependencies,
+    CampaignRun,
     Sampler,
     make_sampler,
-    run_campaign,
 )
 from fedperf_campaigns.campaign.definition import Campaign, Component, RunSettings
 from fedperf_campaigns.campaign.grid import Value
@@ -100,7 +100,8 @@ class Place:
     def run(self, world: World, sampler: Sampler | None = None) -> CampaignEnd:
         with Journal.open(self.path, self.campaign.campaign_id) as journal:
             chosen = sampler or make_sampler(self.campaign)
-            return run_campaign(self.campaign, journal, chosen, world.surroundings())
+            run = CampaignRun(self.campaign, journal, world.surroundings())
+            return run.to_the_end(chosen)
 
     def statuses(self) -> list[str]:
         with Journal.open(self.path, self.campaign.campaign_id) as journal:

@@ -118,7 +118,6 @@ def test_a_trial_lost_in_flight_is_not_settled_and_uses_no_retry(journal: Journa
     history = TrialHistory(journal.trials(), retries=0)
     assert not history.is_settled(KEY)
     assert history.attempts(KEY) == 1
-    assert history.lost_tokens() == ("t0",)
     assert history.spent_trials == 0
     assert not history.is_cold(KEY, "b")
     assert history.is_cold(KEY, "another boot")

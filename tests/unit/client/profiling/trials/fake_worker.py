@@ -11,7 +11,8 @@ from pathlib import Path
 
 import orjson
 
-from fedperf_engines.trials.worker import EnginesOfPlatforms, EngineTimes, serve
+from fedperf_engines.platforms.executor import RunResult, SegmentTiming
+from fedperf_engines.trials.worker import EnginesOfPlatforms, serve
 from fedperf_shared.workflow.vocabulary import Platform
 
 
@@ -31,17 +32,17 @@ class FakeEngines(EnginesOfPlatforms):
         data_directory: Path,
         threads: int,
         memory_bytes: int | None,
-    ) -> Callable[[], EngineTimes]:
+    ) -> Callable[[], RunResult]:
         assert memory_bytes == self.memory_bytes
         ((task, value),) = orjson.loads(program).items()
         work = getattr(self, f"_{task}")
 
-        def run() -> EngineTimes:
+        def run() -> RunResult:
             start = time.perf_counter()
             work(value)
-            return EngineTimes(
-                time.perf_counter() - start, [(platform, 0.25) for platform in platforms]
-            )
+            seconds = time.perf_counter() - start
+            timings = [SegmentTiming(each, (n,), 0.25) for n, each in enumerate(platforms)]
+            return RunResult((), tuple(timings), seconds)
 
         return run
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.costs import AdditiveCosts
-from fedperf_engines.optimizer.enumeration import SearchResult, cheapest_plans, narrow_order, width
+from fedperf_engines.optimizer.enumeration import SearchResult, cheapest_plans, narrow_order
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.baselines.search import PruningRule, pruned_search, published_search
@@ -36,6 +36,7 @@ from fedperf_simulations.experiments.optimizer.measurement import (
     random_costs,
     random_workflow,
     random_workflow_of_width,
+    width,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Value
 
