@@ -53,8 +53,7 @@ app.command(rich_help_panel="Predict")(evaluate.evaluate)
 app.command(rich_help_panel="Federate")(status.status)
 app.add_typer(release.app, name="release", rich_help_panel="Privacy")
 
-PROBLEMS_FOUND = 3
-"""Exit code of `doctor` if it finds a problem."""
+PROBLEMS_FOUND = 3  # exit code of `doctor` if it finds a problem
 
 
 def main() -> None:

@@ -128,8 +128,7 @@ def run_at_once(work: Callable[[], T], /) -> Future[T]:
     return future
 
 
-Answer = Callable[[TrainRequest], "Future[SignedRelease]"]
-"""A member's handler of model rounds."""
+Answer = Callable[[TrainRequest], "Future[SignedRelease]"]  # A member's handler of model rounds
 
 
 def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
@@ -217,8 +216,8 @@ HOST = "localhost"
 
 FIRST_VERSION = 1
 
+# Whose releases all leave without asking; what is planned stands in a member's schedule.
 DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
-"""Whose releases all leave without asking; what is planned stands in a member's schedule."""
 
 
 @dataclass(frozen=True, slots=True)

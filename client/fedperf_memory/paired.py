@@ -14,8 +14,7 @@ Interval = tuple[float, float]
 
 RESAMPLES = 2000
 LEVEL = 0.95
-_AT_ONCE = 100
-"""Resamples that are held in memory."""
+_AT_ONCE = 100  # resamples that are held in memory
 
 
 def interval_by_groups(

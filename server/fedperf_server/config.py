@@ -46,12 +46,12 @@ DEFAULT_QUORUM = 2
 DEFAULT_GRACE = timedelta(minutes=5)
 
 _MAX_PORT = 65_535
+# Names in the file. Rounds of an older calendar with "dp_sgd" are skipped.
 _METHODS = {ModelMethod.TANGENT: "tangent", ModelMethod.UNSPECIFIED: "dp_sgd"}
-"""Names in the file. Rounds of an older calendar with "dp_sgd" are skipped."""
 _SLOT_KINDS = ("report", "model", "extra", "first")
 _NO_START = datetime.fromtimestamp(0, tz=UTC)
+# Seconds that fit into a `timedelta`.
 _Seconds = Annotated[float, Field(ge=0, lt=86_400e9, allow_inf_nan=False)]
-"""Seconds that fit into a `timedelta`."""
 
 _M = TypeVar("_M", bound=BaseModel)
 

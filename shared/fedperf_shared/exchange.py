@@ -21,11 +21,8 @@ from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
-MAX_ARRAYS = 32
-"""Limit of a request's weights: those of the architecture."""
-
-MAX_REHEARSAL_ROWS = 4096
-"""Limit of a request's rows; every row costs its reader time."""
+MAX_ARRAYS = 32  # limit of a request's weights: those of the architecture
+MAX_REHEARSAL_ROWS = 4096  # limit of a request's rows; every row costs its reader time
 
 
 @unique

@@ -41,18 +41,15 @@ class ExecutionStatus(IntEnum):
 class ExecutionWarning(StrEnum):
     """A warning about an execution, to know before its run time is trusted."""
 
+    # Another engine ran the plan's operators, such as Photon, Comet, Velox or a GPU: its run times
+    # neither teach nor answer those of the plain engine.
     ACCELERATED = "accelerated"
-    """Another engine ran the plan's operators, such as Photon, Comet, Velox or a GPU: its run
-    times neither teach nor answer those of the plain engine."""
 
+    # Tasks failed and were done again, so that its figures count some work twice.
     FAILED_TASKS = "failed_tasks"
-    """Tasks failed and were done again, so that its figures count some work twice."""
 
-    INCOMPLETE = "incomplete"
-    """A part of its record is missing."""
-
-    NOISY = "noisy"
-    """Others kept the machine busy, or it is far from its repeats."""
+    INCOMPLETE = "incomplete"  # A part of its record is missing
+    NOISY = "noisy"  # others kept the machine busy, or it is far from its repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,7 @@ def make_sampler(campaign: Campaign) -> Sampler:
     return AllAtOnce(sampler, repetitions=run.repetitions)
 
 
-IMPORT_SECONDS = 300.0
-"""How long a function's module may take to import, as in a trial."""
+IMPORT_SECONDS = 300.0  # how long a function's module may take to import, as in a trial
 _GRACE_SECONDS = 2.0
 
 

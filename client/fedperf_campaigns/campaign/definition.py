@@ -40,12 +40,8 @@ from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, RESERVED_KINDS, OperatorKind
 
-WHOLE = "whole"
-"""Stands for all components together where a component is named."""
-
-PLATFORM_COLUMN = "platform"
-"""Says where components run that name no platform."""
-
+WHOLE = "whole"  # stands for all components together where a component is named
+PLATFORM_COLUMN = "platform"  # says where components run that name no platform
 MAX_COMPONENTS = 64
 _MAX_ARGUMENTS = 1000
 _LONGEST_TEXT = 100_000
@@ -53,8 +49,8 @@ _COMPONENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
+# The kinds that a component can have, by their names in a campaign file.
 OPERATOR_KINDS = {kind.name.lower(): kind for kind in OperatorKind if kind not in RESERVED_KINDS}
-"""The kinds that a component can have, by their names in a campaign file."""
 
 Text = Annotated[StrictStr, Field(max_length=_LONGEST_TEXT)]
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
@@ -267,8 +263,8 @@ class Strategy(StrEnum):
     ACTIVE = "active"
 
 
+# Those that stop when enough were measured.
 CHOOSING = (Strategy.RANDOM, Strategy.SPACE_FILLING, Strategy.ACTIVE)
-"""Those that stop when enough were measured."""
 
 
 class CampaignParts(StrEnum):

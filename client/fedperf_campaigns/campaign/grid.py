@@ -40,8 +40,7 @@ from fedperf_shared.errors import InvalidInputError
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
 
-Value = float | str | bool
-"""What a column holds; whole numbers count as `float` here."""
+Value = float | str | bool  # what a column holds; whole numbers count as `float` here
 
 _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -197,21 +196,18 @@ def _number(value: Value) -> float:
     return value
 
 
-MAX_CONFIGURATIONS = 100_000
-"""Of the whole grid, before constraints."""
-
+MAX_CONFIGURATIONS = 100_000  # of the whole grid, before constraints
 MAX_COLUMNS = 32
 MAX_CONSTRAINTS = 32
 LONGEST_WORD = 200
-LARGEST_NUMBER = 1e15
-"""Numbers up to here are exact as floats too."""
-
+LARGEST_NUMBER = 1e15  # numbers up to here are exact as floats too
+# Columns of ones that stand in a table for what a campaign does not have; no name of a column.
 NO_SIZE, NO_PARALLELISM = "(no size)", "(no parallelism)"
-"""Columns of ones that stand in a table for what a campaign does not have; no name of a column."""
 
+# The name of the trial's directory, beside the columns, in templates of components.
 TRIAL_DIRECTORY = "trial_directory"
-"""The name of the trial's directory, beside the columns, in templates of components."""
 
+# Names that no column may have, as results have such columns.
 RESERVED_NAMES = frozenset(
     {
         TRIAL_DIRECTORY,
@@ -223,7 +219,6 @@ RESERVED_NAMES = frozenset(
         *("fastest_seconds", "slowest_seconds", "noise"),
     }
 )
-"""Names that no column may have, as results have such columns."""
 
 Configuration = Mapping[str, Value]
 Number = StrictInt | StrictFloat

@@ -24,9 +24,7 @@ from fedperf_client.workers.child_side import Json
 
 _LONGEST_REASON = 300
 _HIDDEN = "[token]"
-_LATER_SECONDS = 10.0
-"""After the trial's own timeout, which ends the request with the trial."""
-
+_LATER_SECONDS = 10.0  # after the trial's own timeout, which ends the request with the trial
 _COMPUTE_METRICS = frozenset({"compute", "exec", "execution", "function", "run", "app"})
 _QUEUE_METRICS = frozenset({"queue", "queued", "wait", "waiting"})
 _METRIC = re.compile(r"\s*([\w!#$%&'*+.^`|~-]{1,100})\s*(?:;[^,]{0,200})?")

@@ -127,9 +127,7 @@ class TrialOutcome:
     load_after: float | None = None
 
 
-APPLICATION_ID = 0x66704361
-"""Marks the file as a journal of a campaign ("fpCa")."""
-
+APPLICATION_ID = 0x66704361  # marks the file as a journal of a campaign ("fpCa")
 SCHEMA_VERSION = 1
 
 _TABLES = (
@@ -399,11 +397,8 @@ def _timestamp(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, UTC)
 
 
-_NOISY_IS_ENOUGH = 2
-"""A noisy trial is repeated once; a second noisy one is accepted."""
-
-_NOISY_IN_A_ROW = 3
-"""After so many noisy trials in a row, they are no longer repeated."""
+_NOISY_IS_ENOUGH = 2  # A noisy trial is repeated once; a second noisy one is accepted
+_NOISY_IN_A_ROW = 3  # after so many noisy trials in a row, they are no longer repeated
 
 
 class TrialHistory:

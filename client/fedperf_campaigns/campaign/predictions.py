@@ -43,8 +43,8 @@ from fedperf_client.prediction.serving.what_if import (
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
 from fedperf_shared.runtime.quantities import duration_text, parse_number, values_by_name
 
+# Repeats of other campaigns count as so many at most: this job's own noise may differ.
 MOST_FREEDOM = 20.0
-"""Repeats of other campaigns count as so many at most: this job's own noise may differ."""
 
 
 @dataclass(frozen=True, slots=True)

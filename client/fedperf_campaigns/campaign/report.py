@@ -51,9 +51,7 @@ if TYPE_CHECKING:
 MOST_LINES = 8
 MOST_CHARTS = 6
 MOST_BARS = 2000
-_FAR_APART = 4.0
-"""Longest time over the shortest, above which an axis of times is logarithmic."""
-
+_FAR_APART = 4.0  # longest time over the shortest, above which an axis of times is logarithmic
 _LONGEST_LABEL = 40
 
 STATUS_COLOURS = {
@@ -280,8 +278,7 @@ that the rest of the machine kept busy.</p>
 {% endblock %}
 """
 
-_Table = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""Heads of columns, and rows."""
+_Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads of columns, and rows
 
 
 def write_results(directory: Path, summary: Summary) -> dict[str, Path]:

@@ -155,9 +155,9 @@ def _corners(ends: Floats) -> tuple[Rows, ...]:
     return tuple(corners)
 
 
+# Power of the predicted seconds that a gain is divided by: 0 would not look at them, 1 at nothing
+# but gain per second.
 TEMPER = 0.3
-"""Power of the predicted seconds that a gain is divided by: 0 would not look at them, 1 at
-nothing but gain per second."""
 
 
 def most_useful(
@@ -195,20 +195,18 @@ def most_useful(
     return int(free[np.argmax(worth)])
 
 
+# Configurations that are spread before run times count; a process of fewer knows too little of how
+# run time grows (with 8 to 10 active sampling was worse than random).
 START = 8
-"""Configurations that are spread before run times count; a process of fewer knows too little
-of how run time grows (with 8 to 10 active sampling was worse than random)."""
 
-LEAST_MEASURED = 5
-"""Configurations below which no error is trusted."""
-
+LEAST_MEASURED = 5  # configurations below which no error is trusted
+# Rows whose errors active sampling wants to fall; of larger grids some, drawn once.
 MOST_TARGETS = 1_000
-"""Rows whose errors active sampling wants to fall; of larger grids some, drawn once."""
 
 
+# Rows that active sampling chooses from; of larger grids some, drawn once. All rows of a grid of
+# 100,000 would need gigabytes and half a minute for each choice.
 MOST_OFFERED = 4_000
-"""Rows that active sampling chooses from; of larger grids some, drawn once. All rows of a grid of
-100,000 would need gigabytes and half a minute for each choice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

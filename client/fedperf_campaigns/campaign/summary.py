@@ -23,8 +23,8 @@ from fedperf_campaigns.campaign.journal import (
 )
 from fedperf_client.formatting.facts import Fact, values_of
 
+# Stands for an outcome that was lost in flight, of which nothing is known.
 _LOST = TrialOutcome(TrialStatus.FAILED)
-"""Stands for an outcome that was lost in flight, of which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,7 @@ from fedperf_client.workers.child_side import (
     start_child,
 )
 
-_SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
-
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of prctl(2)
 _TICK_SECONDS = 0.1
 _KILLED_IN_A_SHELL = 128 + signal.SIGKILL
 CALLABLE_COMMAND = (

@@ -44,18 +44,12 @@ from fedperf_client.workers.child_side import LONGEST_REASON, Json
 from fedperf_client.workers.machine import InterferenceMonitor
 from fedperf_shared.errors import FedperfError, StorageError
 
-MAX_FOREIGN_SHARE = 0.1
-"""Of the machine's cores, that others may keep busy, stolen time included."""
-
-MAX_STOLEN_SHARE = 0.02
-"""Of the machine's cores, that its own host may take."""
-
-FEWEST_REPEATS = 3
-"""Of the same configuration, before one can be far from them."""
-
+MAX_FOREIGN_SHARE = 0.1  # of the machine's cores, that others may keep busy, stolen time included
+MAX_STOLEN_SHARE = 0.02  # of the machine's cores, that its own host may take
+FEWEST_REPEATS = 3  # of the same configuration, before one can be far from them
 _FAR_DEVIATIONS = 6.0
+# Repeats that agree to the millisecond do not make one that is 1 % off a stranger.
 _LEAST_FAR_LOG = math.log(1.25)
-"""Repeats that agree to the millisecond do not make one that is 1 % off a stranger."""
 
 _MAD_TO_DEVIATION = 1.4826
 
@@ -140,16 +134,15 @@ TRIAL_COMMAND = (
     "-m",
     "fedperf_campaigns.campaign.trial_process",
 )
+# Marks the processes of a trial in their environment; opens nothing.
 TOKEN_VARIABLE = "FEDPERF_TRIAL"
-"""Marks the processes of a trial in their environment; opens nothing."""
 
+# From one sample of the process tree to the next, in the first second of a trial.
 TICK_SECONDS = 0.05
-"""From one sample of the process tree to the next, in the first second of a trial."""
 _LATER_TICK_SECONDS = 0.1
 _START_SECONDS = 300.0
 _GRACE_SECONDS = 2.0
-MOST_LOG_BYTES = 1 << 24
-"""Of what a component printed, that are kept until the next sample."""
+MOST_LOG_BYTES = 1 << 24  # of what a component printed, that are kept until the next sample
 
 
 class TrialStoppedError(FedperfError):

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from fedperf_campaigns.tables.predictor import TablePredictor
     from fedperf_client.home.config import Home
 
-LEAST_SHOWN = 0.005
-"""Members of less weight are not shown to people."""
+LEAST_SHOWN = 0.005  # members of less weight are not shown to people
 
 
 def show_campaign(

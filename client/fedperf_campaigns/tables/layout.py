@@ -21,8 +21,7 @@ from fedperf_client.prediction.encoding import EncodedQueries
 from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 
-Table = Mapping[str, Sequence[float | str]]
-"""Columns by name, each [rows]."""
+Table = Mapping[str, Sequence[float | str]]  # columns by name, each [rows]
 
 
 class InvalidTableError(InvalidInputError):

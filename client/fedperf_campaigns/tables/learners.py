@@ -28,9 +28,7 @@ from fedperf_client.prediction.learners.boosted_trees import Additive, BoostedTr
 from fedperf_client.prediction.learners.ridge import WEAK_STRENGTHS, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
-MORE_FROM = 30
-"""Own executions from which on more than five learners are distinguishable."""
-
+MORE_FROM = 30  # own executions from which on more than five learners are distinguishable
 _LEAST_SECONDS = 1e-6
 
 

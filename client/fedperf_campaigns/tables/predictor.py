@@ -51,17 +51,10 @@ from fedperf_client.prediction.prediction import (
     StudentT,
 )
 
-MIXED_FROM = 5
-"""Configurations from which on others are mixed with the prior on slopes."""
-
-FREEDOM = 8.0
-"""Pieces of evidence that the believed scale counts as."""
-
-MOST_FAR = 3.0
-"""Most scales that an error of a fold counts as."""
-
-LEVEL = 0.9
-"""Of the intervals."""
+MIXED_FROM = 5  # configurations from which on others are mixed with the prior on slopes
+FREEDOM = 8.0  # pieces of evidence that the believed scale counts as
+MOST_FAR = 3.0  # most scales that an error of a fold counts as
+LEVEL = 0.9  # of the intervals
 
 
 @dataclass(frozen=True, slots=True, eq=False)

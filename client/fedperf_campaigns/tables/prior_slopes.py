@@ -49,12 +49,10 @@ from fedperf_shared.errors import InvalidInputError
 
 LAWS = 64
 LEAST_WORK = 0.6
-CROSSTALK_FROM = 4.0
-"""Times the machines of the middle, at which crosstalk has its share."""
-
+CROSSTALK_FROM = 4.0  # times the machines of the middle, at which crosstalk has its share
 SIZE_POWER, SIZE_POWER_SD = 0.95, 0.2
+# Least divisor of the part that grows with log machines, if the middle is one machine.
 LEAST_LOG_MACHINES = 0.35
-"""Least divisor of the part that grows with log machines, if the middle is one machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,41 +110,29 @@ def _evenly(count: int, columns: int) -> Floats:
 
 # --- the learner ------------------------------------------------------------------------------
 
-LEVEL_VARIANCE = 1e4
-"""Prior variance of the level, log seconds squared: nothing is known of it."""
-
+LEVEL_VARIANCE = 1e4  # prior variance of the level, log seconds squared: nothing is known of it
 NOISES = (0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.17, 0.25, 0.38, 0.57, 0.85)
+# Log seconds by which repeats differ. Coefficients of variation of 0.3 to 10 % are usual on own
+# machines (Maricq et al., OSDI 2018), up to 20 % on rented ones (Schad et al., VLDB 2010); the
+# largest are for shared storage, and need evidence.
 USUAL_NOISE = 0.05
-"""Log seconds by which repeats differ. Coefficients of variation of 0.3 to 10 % are usual on own
-machines (Maricq et al., OSDI 2018), up to 20 % on rented ones (Schad et al., VLDB 2010); the
-largest are for shared storage, and need evidence."""
 
 DEPARTURES = (0.03, 0.1, 0.2, 0.4)
 
-PRIOR_SD = 0.8
-"""Standard deviation of the log-normal priors of noise and departures."""
-
-REACHES = (0.6, 1.2, 2.4)
-"""Lengths of a column over which departures fade."""
-
+PRIOR_SD = 0.8  # standard deviation of the log-normal priors of noise and departures
+REACHES = (0.6, 1.2, 2.4)  # lengths of a column over which departures fade
+# Prior probability that a law holds and not the line. From three configurations on, evidence can
+# show it; before, the line should predict.
 LAWS_SHARE = 0.1
-"""Prior probability that a law holds and not the line. From three configurations on, evidence can
-show it; before, the line should predict."""
 
+# Prior probability that size does not matter to a job, and that machines do not, each.
 NO_SLOPE_SHARE = 0.05
-"""Prior probability that size does not matter to a job, and that machines do not, each."""
 
-NO_SLOPE_FROM = 4
-"""Distinct values of a column from which on evidence may show it."""
-
-LAW_SLOPE_SD = 0.12
-"""Prior standard deviation of the slopes of machines and size beside a law."""
-
-LEAST_WEIGHT = 3e-4
-"""Points of the grid below this share change nothing."""
-
+NO_SLOPE_FROM = 4  # distinct values of a column from which on evidence may show it
+LAW_SLOPE_SD = 0.12  # prior standard deviation of the slopes of machines and size beside a law
+LEAST_WEIGHT = 3e-4  # points of the grid below this share change nothing
+# Configurations that are fitted at most, spread evenly; the cost grows with their cube.
 MOST_ROWS = 200
-"""Configurations that are fitted at most, spread evenly; the cost grows with their cube."""
 
 
 class InvalidSlopesError(InvalidInputError):
@@ -189,8 +175,7 @@ class Scatter:
             raise InvalidSlopesError(f"sums of squares and degrees are 0 or more, got {self}")
 
 
-NO_REPEATS = Scatter()
-"""Scatter in a home that holds this job alone."""
+NO_REPEATS = Scatter()  # scatter in a home that holds this job alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -481,11 +466,12 @@ _NAMES = (
         "megabytes gigabytes terabytes",
     ),
 )
+# Words of a name and the role that they give it; the first role counts.
 VOCABULARY: Mapping[ColumnRole, frozenset[str]] = MappingProxyType(
     {role: frozenset(words.split()) for role, words in _NAMES}
 )
-"""Words of a name and the role that they give it; the first role counts."""
 
+# Priors on the slope of a column's log, by role; the length is of departures, in logs.
 LOG_SLOPES: Mapping[ColumnRole, SlopePrior] = MappingProxyType(
     {
         ColumnRole.PARALLEL: SlopePrior(-0.7, 0.35, 1.0),
@@ -495,13 +481,12 @@ LOG_SLOPES: Mapping[ColumnRole, SlopePrior] = MappingProxyType(
         ColumnRole.OTHER: SlopePrior(0.0, 0.5, 1.5),
     }
 )
-"""Priors on the slope of a column's log, by role; the length is of departures, in logs."""
 
+# The prior of each word of a column of words: two machine types differ by about a third.
 WORD = SlopePrior(0.0, 0.25, 1.0)
-"""The prior of each word of a column of words: two machine types differ by about a third."""
 
+# The prior of a column that may be 0 or below, in its unit (`TableColumn.unit`).
 NUMBER = SlopePrior(0.0, 0.5, 1.0)
-"""The prior of a column that may be 0 or below, in its unit (`TableColumn.unit`)."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

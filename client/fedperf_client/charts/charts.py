@@ -32,14 +32,11 @@ _COLOURS = (GREY, POINT, BAND, LINE)
 _STREAM_INCHES = 2.1
 _ANNOTATION_ROWS = 4
 
-_SHOWN = (0.5, 99.5)
-"""Percentiles of the runs that every panel shows."""
-
+_SHOWN = (0.5, 99.5)  # percentiles of the runs that every panel shows
+# Log factors: always shown either way, left free, and needed by the annotations above.
 _LEAST, _MARGIN, _WORDS = 0.7, 0.1, 0.9
-"""Log factors: always shown either way, left free, and needed by the annotations above."""
 
-_LEAST_STEP = 1e-5
-"""Days, for streams in which all runs finished at once."""
+_LEAST_STEP = 1e-5  # days, for streams in which all runs finished at once
 
 
 def draw_prediction(

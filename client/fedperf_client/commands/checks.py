@@ -53,14 +53,10 @@ if TYPE_CHECKING:
     from fedperf_client.node.enrollment import Membership
     from fedperf_shared.exchange import Status
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-"""Rights of everybody but the owner of a file."""
-
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights of everybody but the owner of a file
 SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
 LITTLE_BYTES = 10**9
-LITTLE_SHARE = 0.05
-"""Less free space than this, or than this share of the disk, is a warning."""
-
+LITTLE_SHARE = 0.05  # less free space than this, or than this share of the disk, is a warning
 EXPIRES_SOON = timedelta(days=30)
 NOTABLE_SKEW = timedelta(seconds=60)
 _TIMEOUT_SECONDS = 5.0

@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from fedperf_client.prediction.serving.regressions import Sides, TimedRun
     from fedperf_shared.execution import Execution
 
-MOST_SHOWN = 50
-"""Workloads that are shown to people."""
-
-MOST_VERSIONS = 5
-"""Versions of a side that are named."""
-
+MOST_SHOWN = 50  # workloads that are shown to people
+MOST_VERSIONS = 5  # versions of a side that are named
 _Pairs = dict[str, "Sides"]
 
 

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.home.node_prices import PriceList
 
-MOST_NOTES = 20
-"""Notes for people on logs that were not read completely."""
+MOST_NOTES = 20  # notes for people on logs that were not read completely
 
 
 def diagnose(

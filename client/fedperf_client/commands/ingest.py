@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
 
-MOST_SHOWN = 50
-"""Sources in the table for people."""
+MOST_SHOWN = 50  # sources in the table for people
 
 
 def ingest(

@@ -36,12 +36,9 @@ if TYPE_CHECKING:
     from fedperf_client.release.preview import Preview
     from fedperf_client.release.schedule import PlannedSchedule
 
-UNDECIDED = "undecided"
-"""Decision of a slot that is sent only if it is approved."""
-
+UNDECIDED = "undecided"  # decision of a slot that is sent only if it is approved
 COLUMNS = ("slot", "kind", "mode", "decision", "opens_at", "send_at", "epsilon")
-SPARE = ("kind", "mode")
-"""Columns of the table of slots, and those that a narrow terminal omits."""
+SPARE = ("kind", "mode")  # columns of the table of slots, and those that a narrow terminal omits
 
 
 @dataclass(frozen=True, slots=True)

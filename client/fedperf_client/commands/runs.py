@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 StatusName = Literal["ok", "failed", "timeout", "out_of_memory"]
 PlatformName = Literal["duckdb", "polars", "pandas", "sklearn", "spark", "flink", "other"]
 
+# Facts in the list of runs, with their headings there.
 COLUMNS = {
     "id": "id",
     "workload": "workload",
@@ -60,23 +61,14 @@ COLUMNS = {
     "failure": "failure",
     "remarks": "remarks",
 }
-"""Facts in the list of runs, with their headings there."""
 
-SPARE = ("ops", "rows known", "source", "remarks")
-"""Columns that a narrow terminal omits."""
-
+SPARE = ("ops", "rows known", "source", "remarks")  # columns that a narrow terminal omits
 LONGEST_NAME = 40
-LONGEST_NAME_ALONE = 400
-"""Characters of a name in the list, and of one on a line of its own."""
-
-_WIDEST = 10_000
-"""Width at which no tree of operators is folded, in characters."""
-
+LONGEST_NAME_ALONE = 400  # characters of a name in the list, and of one on a line of its own
+_WIDEST = 10_000  # width at which no tree of operators is folded, in characters
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
-Select = Callable[[], "Selection"]
-"""Returns the runs that the filter options of a command select."""
-
+Select = Callable[[], "Selection"]  # returns the runs that the filter options of a command select
 app = typer.Typer(cls=ProgramCommands, add_completion=False)
 
 

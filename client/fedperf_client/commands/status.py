@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fedperf_client.release.policy import Policy
     from fedperf_shared.releases.release import Slot
 
+# Ratio of stored to declared workloads, or its inverse, from which a note is printed.
 NOTABLE_RATIO = 2.0
-"""Ratio of stored to declared workloads, or its inverse, from which a note is printed."""
 
 
 def status(context: typer.Context, json: Json = False) -> None:

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import torch
 
 NEEDED_FOR_REPORTS = ("fedperf_client.contributions.local_sums", "fedperf_client.home.store")
+# Modules that tasks import, which takes seconds.
 NEEDED_FOR_LINEARIZED = (*NEEDED_FOR_REPORTS, "fedperf_shared.model.linearization")
-"""Modules that tasks import, which takes seconds."""
 
 log = structlog.get_logger()
 

@@ -81,8 +81,8 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 W = TypeVar("W")
 
+# One integer is 2**-20; sums of 10^9 workloads and their noise stay far inside int64.
 GRID_EXPONENT = -20
-"""One integer is 2**-20; sums of 10^9 workloads and their noise stay far inside int64."""
 
 REPORT_VALUES = 2 * CELLS
 
@@ -149,8 +149,8 @@ class WorkloadFeatures:
     shares: Floats | None = None
 
 
+# Bounds every workload and sums up; can be pickled.
 SumWorkloads = Callable[[Iterable[WorkloadResiduals]], Integers]
-"""Bounds every workload and sums up; can be pickled."""
 
 
 def sum_residuals(workloads: Iterable[WorkloadResiduals], clip: float) -> Integers:
@@ -196,6 +196,7 @@ def sum_features(workloads: Iterable[WorkloadFeatures], clip: float) -> Integers
     return _sum(workloads, vector, DIRECTIONS)
 
 
+# Constructors of releases from slot, version and noisy values. A removed kind has none.
 CONSTRUCTORS: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Integers], NoisySum]] = {
     kinds.RESIDUAL_REPORT: lambda slot, version, values: ResidualReport(
         slot, BASIS_VERSION, version, GRID_EXPONENT, values
@@ -207,7 +208,6 @@ CONSTRUCTORS: Mapping[kinds.AnyKind, Callable[[SlotKey, int, Integers], NoisySum
         slot, version, GRID_EXPONENT, values
     ),
 }
-"""Constructors of releases from slot, version and noisy values. A removed kind has none."""
 
 
 def noisy(total: Integers, noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-PATIENCE_SECONDS = 1.0
-"""Time before a bar appears."""
+PATIENCE_SECONDS = 1.0  # time before a bar appears
 
 
 @contextmanager

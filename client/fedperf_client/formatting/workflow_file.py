@@ -57,16 +57,16 @@ from fedperf_shared.workflow.vocabulary import (
 )
 
 GIB = 2**30
+# Kinds that never have more output rows than input rows.
 _NEVER_MORE_ROWS = frozenset(
     {OperatorKind.FILTER, OperatorKind.DISTINCT, OperatorKind.SORT, OperatorKind.TOPK}
 )
-"""Kinds that never have more output rows than input rows."""
 MAX_FILE_BYTES = 8 * 2**20
 
 STANDARD_INPUT = Path("-")
 
+# Keys of an operator in `fedperf runs show` that a workflow file does not have.
 _RUN_KEYS = {"operator", "output_bytes", "seconds"}
-"""Keys of an operator in `fedperf runs show` that a workflow file does not have."""
 
 
 class InvalidWorkflowFileError(InvalidInputError):

@@ -43,8 +43,8 @@ _REASONS = {
 }
 
 
+# The coordinator's codes for an organization that joined it before.
 _JOINED_BEFORE = ("token_used", "already_member")
-"""The coordinator's codes for an organization that joined it before."""
 
 
 class InvalidJoinUrlError(InvalidInputError):

@@ -55,16 +55,16 @@ from fedperf_shared.exchange import Refusal
 MESSAGE_TYPE = "train"
 RECORD = "body"
 MAX_REQUEST_PARTS = 64
+# Limit of a request and of its parts: a model, a linear query and rows of rehearsal.
 MAX_REQUEST_BYTES = 5 << 20
-"""Limit of a request and of its parts: a model, a linear query and rows of rehearsal."""
+# Limit of a part that is not an array's bytes: its small parts grow much when read.
 MAX_RECORD_BYTES = 16 << 10
-"""Limit of a part that is not an array's bytes: its small parts grow much when read."""
+# Limit of any other reply of the coordinator: small parts grow much when read.
 MAX_RESPONSE_BYTES = 256 << 10
-"""Limit of any other reply of the coordinator: small parts grow much when read."""
 MAX_OPEN_SLOTS = 8
+# Sent to the coordinator, which considers a node offline after twice this time: long enough for one
+# request over a slow line, which holds up the heartbeat.
 HEARTBEAT_SECONDS = 30.0
-"""Sent to the coordinator, which considers a node offline after twice this time: long
-enough for one request over a slow line, which holds up the heartbeat."""
 
 _log = structlog.get_logger()
 

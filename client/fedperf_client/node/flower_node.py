@@ -50,9 +50,7 @@ from fedperf_shared.releases.release import SignedRelease, SlotKey
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 from fedperf_shared.wire.codec import encode_signed_release
 
-CONNECTION = "the node's connection"
-"""Its name in the failure tracker."""
-
+CONNECTION = "the node's connection"  # its name in the failure tracker
 ReleaseFor = Callable[[Message, Context], Future[SignedRelease]]
 """Returns the release that answers a message; the context is the node's, as Flower has it.
 

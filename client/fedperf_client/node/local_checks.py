@@ -25,15 +25,13 @@ from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 T = TypeVar("T")
 
+# Modules that the process of the checks imports.
 NEEDED_FOR_FOLLOWING = ("fedperf_client.sources.ingestion",)
-"""Modules that the process of the checks imports."""
 
 FOLLOWING = "following the history"
-DRIFT_CHECK = "looking for drift"
-"""Names of the checks in the failure tracker."""
-
+DRIFT_CHECK = "looking for drift"  # names of the checks in the failure tracker
+# The share of the time since the last drift check that another one may take.
 DRIFT_CHECK_SHARE = 0.02
-"""The share of the time since the last drift check that another one may take."""
 
 _AFTER_FAILURE_SECONDS = 60.0
 

@@ -61,11 +61,11 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar
 from fedperf_shared.releases.release import NoisySum, ReleaseKind, SignedRelease, Slot, SlotKey
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 
+# Codes of the coordinator that may be gone at a later tick.
 _TEMPORARY_REFUSALS = frozenset({"internal", "not_open", "no_receipt_yet"})
-"""Codes of the coordinator that may be gone at a later tick."""
 
+# Share of a slot's time in which its sum must be there; the rest is for the noise.
 _COMPUTED_BY = 0.9
-"""Share of a slot's time in which its sum must be there; the rest is for the noise."""
 
 _CONFIRMED = {
     ReleaseKind.RESIDUAL_REPORT: "report handed in",
@@ -73,9 +73,7 @@ _CONFIRMED = {
 }
 
 _FETCHING = "fetching"
-_NEXT_PERIOD = "the next period"
-"""Names of these steps in the failure tracker."""
-
+_NEXT_PERIOD = "the next period"  # names of these steps in the failure tracker
 log = structlog.get_logger()
 
 

@@ -28,8 +28,8 @@ from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import NoisySum, Schedule, Slot, SlotKey
 from fedperf_shared.wire.codec import decode_question, encode_question
 
+# Requests the coordinator's query: None while there is none, InvalidInputError for a bad one.
 FetchQuery = Callable[[SlotKey], CellQuery | None]
-"""Requests the coordinator's query: None while there is none, InvalidInputError for a bad one."""
 
 
 class QueryRejectedError(PrivacyRefusedError):

@@ -40,10 +40,10 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import decode_train_request
 
+# Begins a release and returns its future, which is done at the slot's reply time. May be called
+# again for a slot, and for several slots at once. The future raises RequestRefusedError for a slot
+# that is not due.
 Handler = Callable[[TrainRequest], Future[SignedRelease]]
-"""Begins a release and returns its future, which is done at the slot's reply time. May be called
-again for a slot, and for several slots at once. The future raises RequestRefusedError for a slot
-that is not due."""
 
 
 class RequestRefusedError(InvalidInputError):

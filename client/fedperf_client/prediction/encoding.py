@@ -44,8 +44,7 @@ Mask = NDArray[np.bool_]
 
 _BATCH = 128
 
-UNNAMED = 1 << 2 * len(NAMED_PLATFORMS)
-"""The bit of all platforms without a name, see `engine_bit`."""
+UNNAMED = 1 << 2 * len(NAMED_PLATFORMS)  # the bit of all platforms without a name, see `engine_bit`
 
 
 class InvalidHistoryError(InvalidInputError):
@@ -260,10 +259,10 @@ def predict_pretrained(
 
 # --- the table of executions ------------------------------------------------------------------
 
+# Version of all code between an execution and its columns: features, the model that ships, cells of
+# the basis and this module. Columns of another version are encoded again. A test compares the
+# columns of some executions (`test_cached_answers`). A change of columns raises this version.
 ENCODER_VERSION = 2
-"""Version of all code between an execution and its columns: features, the model that ships, cells
-of the basis and this module. Columns of another version are encoded again. A test compares the
-columns of some executions (`test_cached_answers`). A change of columns raises this version."""
 
 START = "start"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -37,8 +37,8 @@ from fedperf_shared.model.checkpoint import (
 from fedperf_shared.model.inference import GgfnArrays
 from fedperf_shared.model.pretrained import load_pretrained_model, pretrained_model_path
 
+# Writes a file so that a reader sees the old or the whole new one.
 ReplaceFile = Callable[[Path, bytes], None]
-"""Writes a file so that a reader sees the old or the whole new one."""
 
 _SHARED, _REFERENCE = "shared.safetensors", "reference.safetensors"
 _CORRECTION, _REGIMES = "correction.safetensors", "epochs.json"

@@ -29,6 +29,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 
+# Ways to predict: from own executions, from a pretrained model, from both, and from everything.
 LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
     "local_only",
     "public_start_as_is",
@@ -36,7 +37,6 @@ LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
     "shared_as_is",
     "personalized",
 )
-"""Ways to predict: from own executions, from a pretrained model, from both, and from everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +106,15 @@ def every_one(learners: Iterable[Learner]) -> list[Learner]:
     return list({learner.name: learner for learner in reversed(list(learners))}.values())[::-1]
 
 
+# Numbers of own executions to evaluate, as far as there are so many.
 STEPS = (0, 3, 5, 10, 30, 100, 300, 1000, 3000)
-"""Numbers of own executions to evaluate, as far as there are so many."""
 
 FEWEST_WORKLOADS = 5
-MAX_PREDICTED = 150
-"""Executions of a fold that are predicted at most."""
-
+MAX_PREDICTED = 150  # executions of a fold that are predicted at most
+# Pairs of most own executions and folds. Beyond them one fold: it takes long and varies little.
 _FOLDS_UP_TO = ((30, 5), (300, 3))
-"""Pairs of most own executions and folds. Beyond them one fold: it takes long and varies little."""
 
-_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]
-"""The same in a home of more than `MOST_LEARNT` executions."""
+_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]  # the same in a home of more than `MOST_LEARNT` executions
 
 
 def gain_curve(

@@ -43,39 +43,27 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 Floats = NDArray[np.float64]
 
+# Log seconds of every model are clipped to this on either side of 0.
 LOG_SECONDS_LIMIT = math.log(MAX_RUNTIME_SECONDS)
-"""Log seconds of every model are clipped to this on either side of 0."""
 
+# Workloads from which on both ends of a 90 % interval are ranks of signed errors. From 39 on the
+# end is not the largest error. With 79, three errors lie beyond each end, so that one workload
+# hardly moves it.
 SIGNED_FROM = 79
-"""Workloads from which on both ends of a 90 % interval are ranks of signed errors. From 39 on
-the end is not the largest error. With 79, three errors lie beyond each end, so that one workload
-hardly moves it."""
 
-CLAIMED_LEVEL = 0.9
-"""Confidence level of published half-widths."""
-
-USUAL_HALF_WIDTH = math.log(4.0)
-"""Prior half-width of a 90 % interval, log seconds: a factor of 4."""
-
+CLAIMED_LEVEL = 0.9  # confidence level of published half-widths
+USUAL_HALF_WIDTH = math.log(4.0)  # prior half-width of a 90 % interval, log seconds: a factor of 4
+# Weight of that prior in workloads, and the degrees of freedom of its Student t. It is the smallest
+# number for which the variance exists, so that local errors soon outweigh the prior.
 USUAL_DEGREES = 3.0
-"""Weight of that prior in workloads, and the degrees of freedom of its Student t. It is the
-smallest number for which the variance exists, so that local errors soon outweigh the prior."""
 
 MEDIAN = 0.5
-UPPER_LEVEL = 0.9
-"""Share of executions that stay below the upper end of a prediction."""
-
-_ONE_SIGMA = 0.8413
-"""Share of a normal distribution below one standard deviation."""
-
-WIDENING = 2.0
-"""Factor on the width of local error distributions outside the training support."""
-
-MOST_COMMON = 0.99
-"""Upper limit of the error correlation between predictions for one job."""
-
+UPPER_LEVEL = 0.9  # share of executions that stay below the upper end of a prediction
+_ONE_SIGMA = 0.8413  # share of a normal distribution below one standard deviation
+WIDENING = 2.0  # factor on the width of local error distributions outside the training support
+MOST_COMMON = 0.99  # upper limit of the error correlation between predictions for one job
+# Probability from which on one plan is called faster than another: odds of three to one.
 SURE = 0.75
-"""Probability from which on one plan is called faster than another: odds of three to one."""
 
 _ROUNDING = 1e-9
 
@@ -96,8 +84,8 @@ class PredictorFailedError(FedperfError):
         self.name = name
 
 
+# Maps plans to the natural log of wall seconds, [plans]; the interface of pretrained models.
 PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
-"""Maps plans to the natural log of wall seconds, [plans]; the interface of pretrained models."""
 
 
 def checked_log(name: str, values: Floats, expected: int) -> Floats:

@@ -22,8 +22,7 @@ from fedperf_shared.releases.public_table import COLUMNS, METADATA, TABLE, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_EXECUTIONS = 2_000
-"""Executions that are compared at most, spread evenly over the history."""
+MOST_EXECUTIONS = 2_000  # executions that are compared at most, spread evenly over the history
 
 CAVEAT = (
     "computed from your own executions: stays here, do not publish; closest_record "

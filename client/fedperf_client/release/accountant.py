@@ -22,17 +22,13 @@ from fedperf_shared.releases.release import Parameters, Slot
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+# Discretization of privacy losses up to epsilon 1; beyond, it grows with epsilon.
 FINEST_INTERVAL = 1e-4
-"""Discretization of privacy losses up to epsilon 1; beyond, it grows with epsilon."""
 
-CALIBRATION_TOLERANCE = 1e-4
-"""Relative; the calibrated noise is rounded up, never down."""
-
-MAX_EPSILON = 1e5
-"""Above this a budget promises nothing and its losses cannot be computed."""
-
+CALIBRATION_TOLERANCE = 1e-4  # relative; the calibrated noise is rounded up, never down
+MAX_EPSILON = 1e5  # above this a budget promises nothing and its losses cannot be computed
+# The default lifetime budget is this many times a period's epsilon, at the same delta.
 PERIODS_OF_A_LIFETIME = 10
-"""The default lifetime budget is this many times a period's epsilon, at the same delta."""
 
 _WIDEST_INTERVAL = 10.0
 _ROUGH_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256)

@@ -23,12 +23,12 @@ from fedperf_shared.releases.kinds import fits, kind_of
 from fedperf_shared.releases.release import NoisySum, SignedRelease, Slot, SlotKey
 from fedperf_shared.wire.codec import encode_release
 
+# Makes the release of a slot from the slot's parameters and the noise that it receives.
 Mechanism = Callable[[Slot, NoiseSource], NoisySum]
-"""Makes the release of a slot from the slot's parameters and the noise that it receives."""
 
 
+# Returns the noise of a slot's release, independent of every other slot's.
 NoiseOf = Callable[[SlotKey], NoiseSource]
-"""Returns the noise of a slot's release, independent of every other slot's."""
 
 
 class MalformedReleaseError(PrivacyRefusedError):

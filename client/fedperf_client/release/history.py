@@ -31,18 +31,14 @@ from fedperf_shared.wire.codec import decode_release
 
 UNIT = "workload"
 
+# Verifies the coordinator's signature and reads, or raises InvalidInputError.
 ReadReceipt = Callable[[bytes], Receipt]
-"""Verifies the coordinator's signature and reads, or raises InvalidInputError."""
 
-CLOCK_TOLERANCE = timedelta(minutes=5)
-"""The coordinator's clock may be behind by this much."""
-
-LEFT = frozenset({"handed out", "confirmed"})
-"""States of releases that were sent."""
-
+CLOCK_TOLERANCE = timedelta(minutes=5)  # the coordinator's clock may be behind by this much
+LEFT = frozenset({"handed out", "confirmed"})  # states of releases that were sent
+# Reason of a charged release that was not sent: its sampling is in progress, failed or was cut
+# short.
 NOT_DRAWN = "not_drawn"
-"""Reason of a charged release that was not sent: its sampling is in progress, failed or was cut
-short."""
 
 
 @dataclass(frozen=True, slots=True)

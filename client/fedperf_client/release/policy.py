@@ -398,8 +398,8 @@ _KEYS: dict[str, _Rule] = {
     "occupied_cells": _Rule("report.occupied_cells", int, 1, 10_000, low_included=True),
 }
 
+# Keys for DP-SGD that a policy may still have; they have no effect.
 _REMOVED_KEYS = frozenset({"training.clip_norm", "training.sampling_probability", "training.steps"})
-"""Keys for DP-SGD that a policy may still have; they have no effect."""
 
 
 def _flatten(content: Mapping[str, object], prefix: str = "") -> dict[str, object]:

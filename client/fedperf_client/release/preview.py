@@ -49,8 +49,8 @@ from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 
+# Every synthetic job takes this many times the prediction of the pretrained model.
 EXAMPLE_SLOWDOWN = 1.5
-"""Every synthetic job takes this many times the prediction of the pretrained model."""
 
 _COPIES = 10
 _CLUSTER = ClusterConfig(nodes=1, cores=4, memory_bytes=16 << 30)

@@ -44,25 +44,23 @@ from fedperf_shared.releases.release import (
     require_declarable,
 )
 
+# Factor by which the first of several report slots of a window clips wider than the policy. The
+# later slots are directed, with clips around its result.
 FIRST_STAGE_CLIP = 2.0
-"""Factor by which the first of several report slots of a window clips wider than the policy.
-The later slots are directed, with clips around its result."""
 
 MIN_SIGNAL_TO_NOISE = 1.0
 
+# Variance of the pretrained model's error in a cell, (log seconds)^2: a factor of e.
 PRIOR_VARIANCE = 1.0
-"""Variance of the pretrained model's error in a cell, (log seconds)^2: a factor of e."""
 
+# Variance that the error gains from window to window, (log seconds)^2: systems drift.
 CHANGE_VARIANCE = 0.04
-"""Variance that the error gains from window to window, (log seconds)^2: systems drift."""
 
+# Among plans whose mean error is at most this multiple of the least, the one with most reports is
+# taken: drift and new versions are estimated from them as well.
 NEARLY_BEST = 1.1
-"""Among plans whose mean error is at most this multiple of the least, the one with most reports is
-taken: drift and new versions are estimated from them as well."""
 
-MORE_MEMBERS = 2
-"""Number of further members like this one in the last of the alternatives."""
-
+MORE_MEMBERS = 2  # number of further members like this one in the last of the alternatives
 KIND_NAMES = {"report": ReleaseKind.RESIDUAL_REPORT, "update": ReleaseKind.MODEL_UPDATE}
 
 _PERIOD_FORMAT = "%Y%m%dT%H%M%S"

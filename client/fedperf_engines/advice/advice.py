@@ -113,8 +113,7 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
     return max(chances) >= SURE
 
 
-MOST_MOVES = 64
-"""Of the largest groups, that are looked at."""
+MOST_MOVES = 64  # of the largest groups, that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,11 +444,8 @@ class MeasuredChoice(PlanRuns):
         return self.runtime_seconds + self.plan.startup_seconds
 
 
-NEXT_BEST = 2
-"""Mixed plans that run in addition to the choice and the single platforms."""
-
-RunTrial = Callable[[Assignment], Trial]
-"""Runs one plan once."""
+NEXT_BEST = 2  # mixed plans that run in addition to the choice and the single platforms
+RunTrial = Callable[[Assignment], Trial]  # runs one plan once
 
 
 def runnable_alternatives(advice: Advice, *, all_of_them: bool) -> list[Alternative]:

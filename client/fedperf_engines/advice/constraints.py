@@ -30,11 +30,11 @@ _UNITS = {
 }
 _MEMORY = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})")
 
+# Of platforms that are not installed by their own name.
 _HOW_TO_INSTALL = {
     Platform.SPARK: "pip install 'fedperf[spark]' and Java 17",
     Platform.SKLEARN: "pip install scikit-learn scipy",
 }
-"""Of platforms that are not installed by their own name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-EXTRAPOLATING = "*"
-"""Behind the interval of a prediction that extrapolates."""
-
+EXTRAPOLATING = "*"  # behind the interval of a prediction that extrapolates
 _WHOLE_FROM = 1000.0
 
+# Of platforms in the terminal.
 TERMINAL_COLOURS: Mapping[Platform, str] = MappingProxyType(
     {
         Platform.DUCKDB: "yellow",
@@ -51,7 +50,6 @@ TERMINAL_COLOURS: Mapping[Platform, str] = MappingProxyType(
         Platform.FLINK: "green",
     }
 )
-"""Of platforms in the terminal."""
 
 
 def advice_facts(advice: Advice, reasons: Sequence[str]) -> dict[str, object]:
@@ -506,9 +504,7 @@ def _operators_text(workflow: Workflow, positions: Sequence[int]) -> str:
     )
 
 
-_MOST_LABELLED = 60
-"""Beyond so many operators they are dots without words."""
-
+_MOST_LABELLED = 60  # beyond so many operators they are dots without words
 _ROW_INCHES = 0.45
 
 

@@ -36,6 +36,7 @@ from fedperf_shared.workflow.vocabulary import (
     Platform,
 )
 
+# To import and open an engine and run a trivial job, as measured on one machine; public.
 STARTUP_SECONDS: Mapping[Platform, float] = MappingProxyType(
     {
         Platform.DUCKDB: 0.1,
@@ -45,23 +46,21 @@ STARTUP_SECONDS: Mapping[Platform, float] = MappingProxyType(
         Platform.SPARK: 14.0,
     }
 )
-"""To import and open an engine and run a trivial job, as measured on one machine; public."""
 
 _OF_PLATFORMS = (*range(28, 38), 57, 58, 59)
+# The operator features without those of the platform.
 OPERATOR_COLUMNS = tuple(c for c in range(OPERATOR_FEATURES) if c not in _OF_PLATFORMS)
-"""The operator features without those of the platform."""
 
-RESOURCE_COLUMNS = (35, 36, 37, 38)
-"""Of the plan features: cores, memory, nodes, machine speed."""
-
+RESOURCE_COLUMNS = (35, 36, 37, 38)  # of the plan features: cores, memory, nodes, machine speed
+# Of the parent's features: rows, bytes and row bytes that flow over an edge.
 EDGE_COLUMNS = (52, 55, 56)
-"""Of the parent's features: rows, bytes and row bytes that flow over an edge."""
 
 OPERATOR_INPUTS = len(OPERATOR_COLUMNS) + len(RESOURCE_COLUMNS)
 EDGE_INPUTS = len(EDGE_COLUMNS) + len(RESOURCE_COLUMNS)
 HIDDEN = 64
 PLATFORMS = len(NAMED_PLATFORMS)
 
+# Names and shapes of the surrogate's arrays, float32.
 SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "operator.0.weight": (HIDDEN, OPERATOR_INPUTS),
@@ -76,7 +75,6 @@ SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "edge.1.bias": (PLATFORMS * PLATFORMS,),
     }
 )
-"""Names and shapes of the surrogate's arrays, float32."""
 
 _LOG_LIMIT = float(np.log(MAX_RUNTIME_SECONDS))
 

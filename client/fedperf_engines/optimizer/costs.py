@@ -137,10 +137,11 @@ _GIB = 2.0**30
 
 MEMORY_WHERE_SPILLED = 1.0
 MEMORY_IN_COLUMNS = 3.0
+# Bytes of memory per byte of input, public rules of thumb: engines that spill to disk, engines that
+# hold columns, and those whose columns hold objects of Python or whose nature is unknown.
 MEMORY_IN_OBJECTS = 10.0
-"""Bytes of memory per byte of input, public rules of thumb: engines that spill to disk, engines
-that hold columns, and those whose columns hold objects of Python or whose nature is unknown."""
 
+# By platform; any other counts as `MEMORY_IN_OBJECTS`.
 MEMORY_FACTORS: Mapping[Platform, float] = MappingProxyType(
     {
         Platform.DUCKDB: MEMORY_WHERE_SPILLED,
@@ -151,10 +152,9 @@ MEMORY_FACTORS: Mapping[Platform, float] = MappingProxyType(
         Platform.FLINK: MEMORY_WHERE_SPILLED,
     }
 )
-"""By platform; any other counts as `MEMORY_IN_OBJECTS`."""
 
+# (position of an operator, platform) -> whether that platform can run it
 Supports = Callable[[int, Platform], bool]
-"""(position of an operator, platform) -> whether that platform can run it."""
 
 
 class NoPlatformError(InvalidInputError):

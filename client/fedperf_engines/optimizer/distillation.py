@@ -29,21 +29,17 @@ from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
-ASSIGNMENTS = 24
-"""Random plans per workflow, beside those on one platform."""
-
+ASSIGNMENTS = 24  # random plans per workflow, beside those on one platform
 EPOCHS = 40
 WORKFLOWS_AT_ONCE = 8
 LEARNING_RATE = 1e-2
-TYPICAL_LOG_SECONDS = -6.0
-"""Where the parts start, in `LAST_BIASES`: a few milliseconds."""
+TYPICAL_LOG_SECONDS = -6.0  # where the parts start, in `LAST_BIASES`: a few milliseconds
 LAST_BIASES = ("operator.2.bias", "edge.1.bias")
 
+# Whether a platform can run an operator of that kind.
 Supports = Callable[[OperatorKind, Platform], bool]
-"""Whether a platform can run an operator of that kind."""
 
-Progress = Callable[[int, int], None]
-"""Called with epochs that are done, and epochs in all."""
+Progress = Callable[[int, int], None]  # called with epochs that are done, and epochs in all
 
 
 @dataclass(frozen=True, slots=True, eq=False)

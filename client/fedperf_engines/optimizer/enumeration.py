@@ -48,15 +48,11 @@ from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import Platform
 
-BEAM_FROM_WIDTH = 4
-"""Operators open at once, from which on the exact search must not cost too much."""
-
-MOST_CELLS = 2**23
-"""Of the tables of a search as wide as that, in all; about a tenth of a second."""
-
+BEAM_FROM_WIDTH = 4  # operators open at once, from which on the exact search must not cost too much
+MOST_CELLS = 2**23  # of the tables of a search as wide as that, in all; about a tenth of a second
 BEAM_PLANS = 256
+# Open operators of a table, far within the number of axes that an array can have.
 _DEEPEST_TABLE = 24
-"""Open operators of a table, far within the number of axes that an array can have."""
 
 
 _LARGEST_KEY = 2**62
@@ -228,8 +224,8 @@ class PartialPlans:
         return key
 
 
+# (step just taken, every extension) -> rows of those to go on with
 Keep = Callable[[PlacementStep, PartialPlans], Ints]
-"""(step just taken, every extension) -> rows of those to go on with."""
 
 
 def search(
@@ -392,18 +388,16 @@ def _paid(costs: AdditiveCosts, startups: Startups, step: PlacementStep) -> Floa
     return np.asarray(paid)
 
 
-PLANS = 16
-"""Cheapest plans under additive costs that the predictor sees."""
-
+PLANS = 16  # cheapest plans under additive costs that the predictor sees
 ALTERNATIVES = 4
 
+# Questions -> predictions in the same order.
 Predict = Callable[[Sequence[PlanOnCluster]], Sequence[Prediction]]
-"""Questions -> predictions in the same order."""
 
 Assignment = tuple[Platform, ...]
 
+# (costs, number of plans) -> the cheapest plans under these costs
 Search = Callable[[AdditiveCosts, int], SearchResult]
-"""(costs, number of plans) -> the cheapest plans under these costs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,15 +26,11 @@ from fedperf_shared.model.checkpoint import load_checkpoint
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.workflow.graph import Workflow
 
+# Distilled from the shipped pretrained model, by `fedperf-sim train-base`.
 SHIPPED_SURROGATE = Path(__file__).with_name("shipped_head.safetensors")
-"""Distilled from the shipped pretrained model, by `fedperf-sim train-base`."""
 
-OWN_WORKFLOWS = 200
-"""Most local workflows that a surrogate is distilled with: the newest."""
-
-Progress = Callable[[int, int], None]
-"""Called with epochs that are done, and epochs in all."""
-
+OWN_WORKFLOWS = 200  # most local workflows that a surrogate is distilled with: the newest
+Progress = Callable[[int, int], None]  # called with epochs that are done, and epochs in all
 _KEPT = "head-*.safetensors"
 
 

@@ -13,8 +13,7 @@ from fedperf_engines.platforms.operations import INDEX_MODULUS, Embed, KMeans
 
 Vector = npt.NDArray[np.float64]
 
-NO_CENTER = -1
-"""Cluster of a row when the model has no centers, because it was trained on no rows."""
+NO_CENTER = -1  # cluster of a row when the model has no centers, because it was trained on no rows
 
 
 def starting_centers(operation: KMeans, low: Vector, high: Vector) -> Vector:

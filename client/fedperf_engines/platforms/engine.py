@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Frame = TypeVar("Frame")
 
+# Platform -> distribution that must be importable, module, class.
 ENGINES = {
     Platform.DUCKDB: ("duckdb", "fedperf_engines.platforms.duckdb_engine", "DuckDbEngine"),
     Platform.POLARS: ("polars", "fedperf_engines.platforms.polars_engine", "PolarsEngine"),
@@ -39,7 +40,6 @@ ENGINES = {
     Platform.SKLEARN: ("sklearn", "fedperf_engines.platforms.sklearn_engine", "SklearnEngine"),
     Platform.SPARK: ("pyspark", "fedperf_engines.platforms.spark_engine", "SparkEngine"),
 }
-"""Platform -> distribution that must be importable, module, class."""
 
 EMBEDDED_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN)
 """Platforms that run inside the process of a trial and come with fedperf itself.
@@ -65,13 +65,13 @@ _SUPPORTED = {
     Platform.SKLEARN: _ANALYTIC_KINDS,
     Platform.SPARK: _ALL_KINDS,
 }
+# Kinds of other systems' operators that no operation here has -> a kind that runs alike.
 _EQUIVALENT_KINDS = {
     OperatorKind.TABLE_SOURCE: OperatorKind.FILE_SOURCE,
     OperatorKind.CROSS: OperatorKind.JOIN,
     OperatorKind.SAMPLE: OperatorKind.FILTER,
     OperatorKind.EXCHANGE: OperatorKind.MAP,
 }
-"""Kinds of other systems' operators that no operation here has -> a kind that runs alike."""
 
 
 class UnsupportedOperationError(InvalidInputError):

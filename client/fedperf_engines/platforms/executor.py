@@ -160,8 +160,8 @@ class _Run:
     frames: dict[tuple[int, Platform], Any] = field(default_factory=dict)
     tables: dict[int, "pa.Table"] = field(default_factory=dict)
     timings: list[SegmentTiming] = field(default_factory=list)
+    # Seconds behind a lazy result that no segment has counted yet.
     pending: dict[int, float] = field(default_factory=dict)
-    """Seconds behind a lazy result that no segment has counted yet."""
 
     def execute(self, position: int) -> None:
         """Apply one step, and materialize its rows where the plan needs them."""

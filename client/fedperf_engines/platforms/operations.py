@@ -153,6 +153,7 @@ class ArithmeticOperator(StrEnum):
         return _FUNCTIONS[self]
 
 
+# Comparisons and arithmetic in Python, also of frames' columns.
 _FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] = {
     Comparison.EQUAL: operator.eq,
     Comparison.NOT_EQUAL: operator.ne,
@@ -164,7 +165,6 @@ _FUNCTIONS: Mapping[Comparison | ArithmeticOperator, Callable[[Any, Any], Any]] 
     ArithmeticOperator.SUBTRACT: operator.sub,
     ArithmeticOperator.MULTIPLY: operator.mul,
 }
-"""Comparisons and arithmetic in Python, also of frames' columns."""
 
 
 @unique
@@ -424,8 +424,8 @@ class Sink(Operation, kind=OperatorKind.SINK):
 MAX_CLUSTERS = 64
 MAX_DIMENSIONS = 16
 MAX_WORD_WINDOW = 8
+# Of the index vectors of `Embed`; a prime, and so is the multiplier of its factors.
 INDEX_MODULUS = 1_000_003
-"""Of the index vectors of `Embed`; a prime, and so is the multiplier of its factors."""
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 

@@ -26,18 +26,15 @@ from pyspark.sql import SparkSession
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
-MIN_MEMORY_BYTES = 1_280_000_000
-"""The smallest cap: Spark wants 450 MiB of heap."""
-
+MIN_MEMORY_BYTES = 1_280_000_000  # the smallest cap: Spark wants 450 MiB of heap
+# Classes, compiled code, threads and buffers of the JVM, and this process beside it.
 _BESIDES_THE_HEAP_BYTES = 500_000_000
-"""Classes, compiled code, threads and buffers of the JVM, and this process beside it."""
+# Of the rest; what is left is for Arrow tables outside of the heap, in both processes.
 _HEAP_SHARE = 0.7
-"""Of the rest; what is left is for Arrow tables outside of the heap, in both processes."""
 _PARTITIONS_PER_CORE = 2
 _END_SECONDS = 10.0
 _DEATH_SECONDS = 10.0
-_OUT_OF_MEMORY_CODE = 52
-"""Exit code of a Spark whose executor threads met the end of the heap."""
+_OUT_OF_MEMORY_CODE = 52  # exit code of a Spark whose executor threads met the end of the heap
 _LONGEST_REASON = 500
 _ENVIRONMENT = {
     # Without it Spark looks up the name of this host, which may take long or fail.
@@ -122,8 +119,8 @@ class RunningSpark:
         return self.process.poll() is None
 
 
+# At most one: Spark itself keeps its JVM as a global of the process.
 _running: list[RunningSpark] = []
-"""At most one: Spark itself keeps its JVM as a global of the process."""
 
 
 def running_spark(resources: SessionResources) -> RunningSpark:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fedperf_engines.platforms.duckdb_engine import DuckDbEngine, DuckDbQuery
 
 NUMBER_BYTES = 8.0
+# What a value takes in memory: 8 bytes for a number, text its bytes and an offset.
 TEXT_OFFSET_BYTES = 4.0
-"""What a value takes in memory: 8 bytes for a number, text its bytes and an offset."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,8 +127,7 @@ WORKER_COMMAND = (sys.executable, "-m", "fedperf_engines.trials.worker")
 _TICK_SECONDS = 0.02
 _CHILDREN_EVERY_TICKS = 25
 _START_SECONDS = 180.0
-_KEPT_BYTES = 256 * 1024**2
-"""A child that keeps this much more than after its start is replaced."""
+_KEPT_BYTES = 256 * 1024**2  # A child that keeps this much more than after its start is replaced
 _STATUSES = {
     "ok": ExecutionStatus.OK,
     "failed": ExecutionStatus.FAILED,
@@ -378,8 +377,8 @@ def _message(task: str, request: TrialRequest, platforms: Sequence[int] = ()) ->
 
 
 _KEPT_WORKFLOWS = 1024
+# Counting keeps every intermediate result, so it takes longer than a run.
 _COUNTING_TIMEOUT_FACTOR = 5.0
-"""Counting keeps every intermediate result, so it takes longer than a run."""
 
 
 class Profiler:

@@ -29,8 +29,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 TIMEOUT_SECONDS = 60.0
 _MEMORY_SHARE = 0.7
-_CHILDREN = 16
-"""There are 15 sets of four engines; each set has a child of its own."""
+_CHILDREN = 16  # there are 15 sets of four engines; each set has a child of its own
 
 
 def profile_shipped(

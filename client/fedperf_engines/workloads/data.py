@@ -26,16 +26,15 @@ SCALES = (
     *(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
     *(1_000_000, 3_000_000, 10_000_000, 30_000_000),
 )
+# Generated float columns lie in [0, HIGHEST_NUMBER), evenly unless the table says otherwise.
 HIGHEST_NUMBER = 1024.0
-"""Generated float columns lie in [0, HIGHEST_NUMBER), evenly unless the table says otherwise."""
-DAYS = 2_400
-"""Dates are day numbers in [0, DAYS)."""
+DAYS = 2_400  # dates are day numbers in [0, DAYS)
 CATEGORIES = 20
 GROUPS = 100
 REGIONS = 10
 
+# Rows of the scale per row of these tables.
 _APPLICATION, _ORDER, _CUSTOMER, _PART, _ITEM = 4, 4, 40, 30, 10
-"""Rows of the scale per row of these tables."""
 _FEWEST_KEYS = 10
 
 Integers: TypeAlias = npt.NDArray[np.int64]

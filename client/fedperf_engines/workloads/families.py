@@ -325,13 +325,9 @@ def _day(rng: np.random.Generator) -> int:
 MAX_STEPS = 14
 MIN_STEPS = 3
 _JOIN_STEPS = 2
-_UNION_STEPS = 3
-"""Steps that the larger moves add."""
-_LAST_STEPS = 3
-"""So near to the end, moves that leave few rows or columns become likely."""
-_FEWEST_KEPT = 3
-"""Projections keep at least so many columns."""
-
+_UNION_STEPS = 3  # steps that the larger moves add
+_LAST_STEPS = 3  # so near to the end, moves that leave few rows or columns become likely
+_FEWEST_KEPT = 3  # projections keep at least so many columns
 _RANGES = {"x": HIGHEST_NUMBER, "y": HIGHEST_NUMBER, "weight": HIGHEST_NUMBER}
 _WHOLE_RANGES = {"category": CATEGORIES, "group_id": GROUPS, "maker": CATEGORIES}
 _GROUPING = ("item", "group_id", "category", "city", "maker", "color", "owner", "seller")
@@ -513,20 +509,19 @@ def _join_table(stream: _Stream, name: str) -> None:
     stream.joined.add(name)
 
 
+# What may be joined: a key of the stream, a table, and the key there.
 _JOINS = {
     "item": ("item", "items", "item_key"),
     "offer": ("item", "offers", "offer_item"),
     "group": ("group_id", "groups", "group_key"),
 }
-"""What may be joined: a key of the stream, a table, and the key there."""
 
 
-ONE_PLATFORM_SHARE = 0.6
-"""How often a drawn plan stays on one platform where that is possible."""
+ONE_PLATFORM_SHARE = 0.6  # how often a drawn plan stays on one platform where that is possible
+# How often a step of a mixed plan draws a platform of its own instead of its input's.
 SWITCH_CHANCE = 0.2
-"""How often a step of a mixed plan draws a platform of its own instead of its input's."""
+# The same for graph and training steps, for which more platforms compete.
 TRAINING_SWITCH_CHANCE = 0.7
-"""The same for graph and training steps, for which more platforms compete."""
 
 
 @unique

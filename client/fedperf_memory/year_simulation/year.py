@@ -67,11 +67,8 @@ from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, Schedule
 
 MOST_WORKLOADS = 2000
-MOST_EXECUTIONS = 3
-"""Of a workload, the ones that finished last."""
-
-ASKED_SHARE, MOST_ASKED = 0.25, 50
-"""Of the workloads, those that are kept away."""
+MOST_EXECUTIONS = 3  # of a workload, the ones that finished last
+ASKED_SHARE, MOST_ASKED = 0.25, 50  # of the workloads, those that are kept away
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +247,8 @@ class RepeatedHistory:
         ]
 
 
+# Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`.
 MEASURED_RUNS = Path(__file__).with_name("measured.parquet")
-"""Thousands of drawn workloads that ran on one machine: `fedperf-sim measure --install`."""
 
 
 def draw_peers(
@@ -288,8 +285,7 @@ OnProgress = Callable[[int, int], None]
 
 JUST_BEFORE = timedelta(milliseconds=1)
 
-OWN = 0
-"""Number of the organization in the seed of noise; simulated peers follow."""
+OWN = 0  # number of the organization in the seed of noise; simulated peers follow
 
 
 class PeriodPassedError(InvalidInputError):

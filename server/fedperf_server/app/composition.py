@@ -53,8 +53,8 @@ from fedperf_shared.workflow.features import featurize
 
 T = TypeVar("T")
 
+# A periodic step: does what is due at the snapshot's time, and returns events for the operator
 Controller = Callable[[Snapshot], Sequence[object]]
-"""A periodic step: does what is due at the snapshot's time, and returns events for the operator."""
 
 
 class Coordinator:

@@ -125,8 +125,7 @@ def _require_declared(config: ServerConfig, declared: ReleaseCalendar) -> None:
     )
 
 
-TICK_SECONDS = 0.25
-"""Time between two ticks, for which a node that connects waits at most."""
+TICK_SECONDS = 0.25  # time between two ticks, for which a node that connects waits at most
 
 
 def system_clock() -> datetime:

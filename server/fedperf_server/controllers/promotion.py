@@ -71,16 +71,16 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 Floats = NDArray[np.float64]
 
+# Maximum factor on the best version's error on public plans, which differ from private ones.
 PUBLIC_SLACK = 1.05
-"""Maximum factor on the best version's error on public plans, which differ from private ones."""
 
+# Maximum increase of the mean absolute error on a segment's rows over the best, log seconds.
 MAX_FORGETTING = math.log(1.1)
-"""Maximum increase of the mean absolute error on a segment's rows over the best, log seconds."""
 
+# Standard errors between the gain and its lower bound: 99 % one-sided, for a normal distribution. A
+# year has 13 decisions, so that with noise alone one of eight years has a false promotion. At 95 %
+# it would be every second year. A better candidate without significance has another chance later.
 CONFIDENCE_SDS = 2.326
-"""Standard errors between the gain and its lower bound: 99 % one-sided, for a normal distribution.
-A year has 13 decisions, so that with noise alone one of eight years has a false promotion. At 95 %
-it would be every second year. A better candidate without significance has another chance later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,7 @@ from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import DirectedParameters, ReleaseKind, SlotKey
 
-SYNTHETIC_ROWS = 512
-"""Number of rows of the published batch, a public constant."""
+SYNTHETIC_ROWS = 512  # number of rows of the published batch, a public constant
 
 
 def design_queries(snapshot: Snapshot) -> tuple[CellQuery, ...]:

@@ -76,11 +76,8 @@ class GatewayError(FedperfError):
     """Raised when the gateway cannot serve."""
 
 
-TRAIN = "train"
-"""The type of every message of a round."""
-
-BODY = "body"
-"""Name of the record of a message, and of its array."""
+TRAIN = "train"  # the type of every message of a round
+BODY = "body"  # name of the record of a message, and of its array
 
 
 def body_content(body: bytes) -> RecordDict:
@@ -102,8 +99,8 @@ def body_in(content: RecordDict) -> bytes:
     return array.tobytes()
 
 
+# Maximum number of objects of a reply, which with `BODY_LIMIT` bounds its memory.
 MAX_REPLY_PARTS = 16
-"""Maximum number of objects of a reply, which with `BODY_LIMIT` bounds its memory."""
 
 
 class FleetState(InMemoryLinkState):
@@ -138,8 +135,7 @@ class FleetState(InMemoryLinkState):
         return super().store_message_and_object_tree(message, object_tree, session_id)
 
 
-BODY_LIMIT = 8 << 20
-"""Maximum bytes of an HTTP request. Flower splits arrays into parts of 5 MiB."""
+BODY_LIMIT = 8 << 20  # maximum bytes of an HTTP request. Flower splits arrays into parts of 5 MiB.
 
 
 def fleet_app(factory: LinkStateFactory) -> ASGIApp:

@@ -78,13 +78,11 @@ Floats = NDArray[np.float64]
 
 DESIGN_STEPS = 60
 
-SPREAD = 1e-3
-"""Initial weight of every direction, so that no column starts at 0."""
-
+SPREAD = 1e-3  # initial weight of every direction, so that no column starts at 0
+# Step of directions of length 1, and of centers and clips in log seconds. It is coarse compared
+# with the rounding of any library (1e-12 after a design), and fine compared with a query's
+# accuracy.
 GRID = 2.0**-12
-"""Step of directions of length 1, and of centers and clips in log seconds. It is coarse compared
-with the rounding of any library (1e-12 after a design), and fine compared with a query's
-accuracy."""
 
 _TINY = 1e-300
 
@@ -108,8 +106,8 @@ class Stage:
             raise ConfigurationError(f"a stage's kappa must be positive, got {self.kappa!r}")
 
 
+# The stages: first wide and cheap, then tight.
 STAGES = (Stage(0.2, 3.0), Stage(0.3, 1.5), Stage(0.5, 1.0))
-"""The stages: first wide and cheap, then tight."""
 
 
 def optimize_directions(
@@ -223,21 +221,21 @@ def _initial_directions(problem: _Problem, directions: int) -> Floats:
     return np.asarray(free / np.sqrt(np.sum(free**2, axis=0)))
 
 
+# Factors on the posterior's variance for an answered query. The variance never shrinks, and an
+# unexpected response can double it. Only queries of the first window use them: an error of the
+# prior is known by then, and repeated selection would double the variance by noise alone.
 SCALES = (1.0, 2.0)
-"""Factors on the posterior's variance for an answered query. The variance never shrinks, and an
-unexpected response can double it. Only queries of the first window use them: an error of the prior
-is known by then, and repeated selection would double the variance by noise alone."""
 
+# Share of a query's target weight that is uniform over cells. The rest follows the workloads.
 UNIFORM_SHARE = 0.5
-"""Share of a query's target weight that is uniform over cells. The rest follows the workloads."""
 
+# Assumed variance, (log seconds)^2, of a platform's change since the previous window. It is larger
+# than usual changes, so that queries can detect one.
 CHANGE = 0.1
-"""Assumed variance, (log seconds)^2, of a platform's change since the previous window. It is larger
-than usual changes, so that queries can detect one."""
 
+# Share of the variance of an organization's workloads that is renewed in each window, because run
+# times vary and some workloads are new.
 RENEWED = 0.3
-"""Share of the variance of an organization's workloads that is renewed in each window, because run
-times vary and some workloads are new."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -40,25 +40,22 @@ from fedperf_shared.releases.release import (
 
 Floats = NDArray[np.float64]
 
+# Maximum number of an organization's workloads in a cell, for the prior over counts.
 COUNT_LIMIT = 10_000
-"""Maximum number of an organization's workloads in a cell, for the prior over counts."""
 
-EMPTY_SHARE = 0.8
-"""Prior share of an organization's empty cells."""
+EMPTY_SHARE = 0.8  # prior share of an organization's empty cells
+EXACT_SD = 1e-3  # assumed noise of exact counts, which prevents a division by 0
 
-EXACT_SD = 1e-3
-"""Assumed noise of exact counts, which prevents a division by 0."""
-
+# Whether two cells have the same platform, [CELLS, CELLS].
 SAME_PLATFORM: NDArray[np.bool_] = np.equal.outer(
     [cell.platform for cell in ALL_CELLS], [cell.platform for cell in ALL_CELLS]
 )
-"""Whether two cells have the same platform, [CELLS, CELLS]."""
 
+# Standard deviations of its noise by which a mean residual may exceed the clip.
 NOISE_ALLOWANCE = 2.0
-"""Standard deviations of its noise by which a mean residual may exceed the clip."""
 
+# Factors on the prior variance among which the marginal likelihood chooses.
 SCALES = (0.1, 0.3, 1.0, 3.0)
-"""Factors on the prior variance among which the marginal likelihood chooses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,13 +75,12 @@ Floats = NDArray[np.float64]
 
 STATE = 2 * CELLS
 
+# Whether a cell belongs to a platform, [CELLS, platforms].
 ON_PLATFORM: Floats = np.array(
     [[float(cell.platform is platform) for platform in PLATFORM_GROUPS] for cell in ALL_CELLS]
 )
-"""Whether a cell belongs to a platform, [CELLS, platforms]."""
 
-MIN_VARIANCE = 1e-6
-"""Minimum variance of a state, so that its covariance can be inverted."""
+MIN_VARIANCE = 1e-6  # minimum variance of a state, so that its covariance can be inverted
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,26 +284,18 @@ def _observe(releases: WindowReleases) -> tuple[Floats, Floats]:
     return precision, information
 
 
-SHIFT = 0.4
-"""The drift that the statistic is designed for, log seconds: a factor of 1.5."""
-
-THRESHOLD = 5.0
-"""Nats of evidence for an alarm. `fedperf-sim run drift` measures its error rates."""
-
-MAX_DOUBT = 3.0
-"""Maximum nats that one organization subtracts from the evidence of all."""
-
+SHIFT = 0.4  # the drift that the statistic is designed for, log seconds: a factor of 1.5
+THRESHOLD = 5.0  # nats of evidence for an alarm. `fedperf-sim run drift` measures its error rates.
+MAX_DOUBT = 3.0  # maximum nats that one organization subtracts from the evidence of all
+# Required share of organizations with a drift, of those whose reports can show the platform.
 SHARED_SHARE = 0.3
-"""Required share of organizations with a drift, of those whose reports can show the platform."""
 
-NEAR = 2
-"""Maximum distance in windows between two detections of the same drift."""
-
+NEAR = 2  # maximum distance in windows between two detections of the same drift
+# Number of own drifts about one reference model from which an organization is ignored.
 MAX_OWN_DRIFTS = 3
-"""Number of own drifts about one reference model from which an organization is ignored."""
 
+# Prior standard deviation of the size of a detected drift, log seconds, almost uninformative.
 KNOWN_SD = 2.0
-"""Prior standard deviation of the size of a detected drift, log seconds, almost uninformative."""
 
 _SIGNS = (1.0, -1.0)
 

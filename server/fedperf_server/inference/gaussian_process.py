@@ -26,19 +26,16 @@ from fedperf_shared.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 
+# Factors on the variance, from which the marginal likelihood selects. Noise or false values can
+# look like an overconfident prior, so one stage can at most double it. A large error of the prior's
+# mean is corrected by a stage with a wide clip.
 SCALES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Factors on the variance, from which the marginal likelihood selects. Noise or false values can
-look like an overconfident prior, so one stage can at most double it. A large error of the prior's
-mean is corrected by a stage with a wide clip."""
 
-SCALE_PENALTY = 0.15
-"""Penalty on the squared log of the factor, in favour of a factor of 1."""
-
+SCALE_PENALTY = 0.15  # penalty on the squared log of the factor, in favour of a factor of 1
+# Standard deviations by which a vector may be longer than expected under the posterior.
 SURPRISE = 4.0
-"""Standard deviations by which a vector may be longer than expected under the posterior."""
 
-ROUNDING = 1e-9
-"""Maximum negative variance from rounding in an update."""
+ROUNDING = 1e-9  # maximum negative variance from rounding in an update
 
 
 class InvalidPosteriorError(InvalidInputError):

@@ -38,8 +38,7 @@ from fedperf_shared.releases.period import Period
 from fedperf_shared.wire.codec import decode_synthetic_rows, encode_synthetic_rows
 from fedperf_shared.workflow.vocabulary import Platform
 
-ROWS_PER_SEGMENT = 200
-"""Maximum number of rows per platform, the newest ones. A public constant."""
+ROWS_PER_SEGMENT = 200  # maximum number of rows per platform, the newest ones. A public constant.
 
 
 @dataclass(frozen=True, slots=True)

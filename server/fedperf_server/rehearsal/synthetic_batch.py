@@ -71,15 +71,13 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 Floats = NDArray[np.float64]
 
 
-Catalogue = Mapping[int, tuple[PlanOnCluster, ...]]
-"""Catalogue entries by the index of their cell."""
-
+Catalogue = Mapping[int, tuple[PlanOnCluster, ...]]  # catalogue entries by the index of their cell
+# Noise standard deviations above 0 from which a platform's number of workloads counts as detected.
+# One of 4,300 empty platforms exceeds it.
 DETECTION_SDS = 3.5
-"""Noise standard deviations above 0 from which a platform's number of workloads counts as detected.
-One of 4,300 empty platforms exceeds it."""
 
+# Maps catalogue entries to the shared model's predictions, natural log of wall seconds.
 PredictLog = Callable[[Sequence[PlanOnCluster]], Floats]
-"""Maps catalogue entries to the shared model's predictions, natural log of wall seconds."""
 
 
 def by_cell(entries: Iterable[PlanOnCluster]) -> dict[int, tuple[PlanOnCluster, ...]]:
@@ -184,17 +182,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MIN_ROWS = 2
-"""Minimum number of rows of a batch for sampling."""
-
-MAX_ROWS = 10_000
-"""Maximum number of rows of one call."""
-
-SAMPLED_AT_ONCE = 500
-"""Minimum number of rows to sample with SDV, so that rare cells are found too."""
-
-_NOTHING_FOUND = "Unable to sample any rows"
-"""Message of SDV if no row matches the condition."""
+MIN_ROWS = 2  # minimum number of rows of a batch for sampling
+MAX_ROWS = 10_000  # maximum number of rows of one call
+SAMPLED_AT_ONCE = 500  # minimum number of rows to sample with SDV, so that rare cells are found too
+_NOTHING_FOUND = "Unable to sample any rows"  # message of SDV if no row matches the condition
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,39 +53,32 @@ from fedperf_shared.workflow.features import Features, featurize
 
 Floats = NDArray[np.float64]
 
+# Clips of consecutive steps in units of the standardised output.
 STEP_CLIPS = (0.5, 0.3, 0.2, 0.15, 0.15, 0.15, 0.12, 0.1)
-"""Clips of consecutive steps in units of the standardised output."""
 
-WEIGHT_SD = 0.1
-"""Prior standard deviation of the weight change along one direction."""
-
+WEIGHT_SD = 0.1  # prior standard deviation of the weight change along one direction
+# Candidate priors, widest first. The last ones are for sums with almost no noise.
 WEIGHT_SDS = tuple(WEIGHT_SD * 0.7**times for times in range(30))
-"""Candidate priors, widest first. The last ones are for sums with almost no noise."""
 
+# Maximum relative error of the linearized change of the predictions at the anchors.
 MAX_LINEARIZATION_ERROR = 0.6
-"""Maximum relative error of the linearized change of the predictions at the anchors."""
 
-WITHIN_CLIP = 0.75
-"""Expected share of residuals below their clip."""
-
+WITHIN_CLIP = 0.75  # expected share of residuals below their clip
+# Damping factor on the effect of a step. Only a part of a step is taken, since it affects other
+# plans differently, and the next step is linearized at the new model.
 CAUTION = 2.0
-"""Damping factor on the effect of a step. Only a part of a step is taken, since it affects other
-plans differently, and the next step is linearized at the new model."""
 
-RESIDUAL_MEAN_SQUARE = 0.3
-"""Mean square of a clipped residual, relative to the clip."""
+RESIDUAL_MEAN_SQUARE = 0.3  # mean square of a clipped residual, relative to the clip
 
 
+# Maximum number of workloads as which an organization counts, since declarations are unchecked.
 MAX_SENDER_WORKLOADS = 20_000.0
-"""Maximum number of workloads as which an organization counts, since declarations are unchecked."""
 
-REHEARSAL_WEIGHT = 1.0
-"""Weight of the rows of earlier regimes, relative to all senders together."""
-
+REHEARSAL_WEIGHT = 1.0  # weight of the rows of earlier regimes, relative to all senders together
+# Minimum assumed noise of a sum per workload. An organization's plans differ from the anchors, so
+# that a nearly exact sum does not match the anchors' features exactly. It also prevents a sender
+# that declares almost no noise from dominating the others.
 MISFIT = 0.01
-"""Minimum assumed noise of a sum per workload. An organization's plans differ from the anchors, so
-that a nearly exact sum does not match the anchors' features exactly. It also prevents a sender that
-declares almost no noise from dominating the others."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -60,9 +60,11 @@ from fedperf_shared.wire.codec import (
     encode_train_request,
 )
 
-Evaluate = Callable[[Weights], float]
-"""Returns the model's error on public data."""
+Evaluate = Callable[[Weights], float]  # returns the model's error on public data
 
+# Errors of numpy (ValueError), torch (RuntimeError) and our own checks over invalid numbers, which
+# every repetition raises again. After any other failure, such as of the database, the round stays
+# open and is run again.
 _ARITHMETIC_ERRORS = (
     ArithmeticError,
     ValueError,
@@ -70,9 +72,6 @@ _ARITHMETIC_ERRORS = (
     InvalidInputError,
     ConfigurationError,
 )
-"""Errors of numpy (ValueError), torch (RuntimeError) and our own checks over invalid numbers, which
-every repetition raises again. After any other failure, such as of the database, the round stays
-open and is run again."""
 
 _log = structlog.get_logger()
 

@@ -58,12 +58,8 @@ from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.runtime.process import close_to_others, create_private
 from fedperf_shared.workflow.vocabulary import Platform
 
-DATABASE = "the database"
-"""Name of the database in the failure tracker."""
-
-ACCEPTED = "accepted"
-"""Outcome of a reply that was accepted. Others are the reason of refusal."""
-
+DATABASE = "the database"  # name of the database in the failure tracker
+ACCEPTED = "accepted"  # outcome of a reply that was accepted. Others are the reason of refusal.
 _BUSY_MILLISECONDS = 20_000
 
 

@@ -41,8 +41,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 FIRST_REGIME = 1
 
-BEFORE_EVERYTHING = datetime(1970, 1, 1, tzinfo=UTC)
-"""Start of the first regime."""
+BEFORE_EVERYTHING = datetime(1970, 1, 1, tzinfo=UTC)  # start of the first regime
 
 _DECISION_COUNTS = select(
     select(func.max(ModelVersionRow.version)).scalar_subquery(),

@@ -92,8 +92,7 @@ class DifferentScheduleError(InvalidInputError):
     """Raised when a second, different schedule is declared for the same period."""
 
 
-ReportKey = tuple[int, int, bytes]
-"""Window, index of the slot, and organization of a report."""
+ReportKey = tuple[int, int, bytes]  # window, index of the slot, and organization of a report
 
 
 def declare_schedule(

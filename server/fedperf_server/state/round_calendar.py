@@ -35,8 +35,7 @@ from fedperf_server.state.registry import ModelVersion
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
-PATIENCE = 0.25
-"""Maximum share of its slot for which a round waits. The rest remains for training."""
+PATIENCE = 0.25  # maximum share of its slot for which a round waits. The rest remains for training.
 
 
 @dataclass(frozen=True, slots=True)

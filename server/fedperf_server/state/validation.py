@@ -31,10 +31,10 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import decode_release, decode_signed_release
 
+# Maximum number of workloads of an organization, which bounds the sums of a report.
 MAX_WORKLOADS = 10_000_000
-"""Maximum number of workloads of an organization, which bounds the sums of a report."""
+# Allowed noise in standard deviations. A Gaussian exceeds it with probability below 1e-32.
 NOISE_DEVIATIONS = 12.0
-"""Allowed noise in standard deviations. A Gaussian exceeds it with probability below 1e-32."""
 GRID_EXPONENTS = range(-60, 1)
 CLOCK_TOLERANCE = timedelta(seconds=300)
 
@@ -211,12 +211,12 @@ def _check_tangent_update(release: Release, noise_multiplier: float, public: Rep
     return update.base_version
 
 
+# Checks by kind. Each takes release, noise multiplier and context, and returns the version.
 CHECKS: Mapping[kinds.AnyKind, Callable[[Release, float, ReportContext], int]] = {
     kinds.RESIDUAL_REPORT: _check_report,
     kinds.DIRECTED_REPORT: _check_response,
     kinds.TANGENT_UPDATE: _check_tangent_update,
 }
-"""Checks by kind. Each takes release, noise multiplier and context, and returns the version."""
 
 
 def _on_grid(release: NoisySum, noise_multiplier: float) -> tuple[NDArray[np.float64], float]:

@@ -25,26 +25,21 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, MIN_RUNTIME_
 if TYPE_CHECKING:
     from torch import Tensor
 
-ARCHITECTURE_VERSION = 2
-"""On the wire; another number, order or shape of arrays is another version."""
-
+ARCHITECTURE_VERSION = 2  # on the wire; another number, order or shape of arrays is another version
 ARCHITECTURE = f"ggfn-{ARCHITECTURE_VERSION}"
 HIDDEN = 128
 HEADS = 2
-NEGATIVE_SLOPE = 0.2
-"""Slope of the leaky ReLU on attention scores."""
-
+NEGATIVE_SLOPE = 0.2  # slope of the leaky ReLU on attention scores
 ATTENTION_LAYERS = 2
 RECURRENT_LAYERS = 2
 DENSE_LAYERS = 4
 
 TARGET_CENTER = math.log(0.1)
-TARGET_SCALE = 2.0
-"""The model's output is (log runtime_seconds - center) / scale: public constants."""
+TARGET_SCALE = 2.0  # the model's output is (log runtime_seconds - center) / scale: public constants
 
 
+# Public bounds of log run times.
 LOWEST, HIGHEST = math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS)
-"""Public bounds of log run times."""
 
 _Values = TypeVar("_Values", NDArray[np.float64], "Tensor")
 
@@ -85,14 +80,14 @@ def _array_shapes() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+# Name -> shape of every parameter, in the order of the state dict. All float32.
 ARRAY_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(_array_shapes())
-"""Name -> shape of every parameter, in the order of the state dict. All float32."""
 
+# The model's arrays in the order of `ARRAY_SHAPES`: how weights travel from room to room.
 Weights: TypeAlias = Sequence[NDArray[np.float32]]
-"""The model's arrays in the order of `ARRAY_SHAPES`: how weights travel from room to room."""
 
+# Number of trainable parameters: 615,809.
 PARAMETERS = sum(math.prod(shape) for shape in ARRAY_SHAPES.values())
-"""Number of trainable parameters: 615,809."""
 
 
 def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:

@@ -28,11 +28,11 @@ from fedperf_shared.model.architecture import (
 )
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
+# Names, shapes and versions; small parts take thirty times as much once they are read.
 MAX_HEADER_BYTES = 65_536
-"""Names, shapes and versions; small parts take thirty times as much once they are read."""
 
+# Weights and header; a longer file is refused unread.
 MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + MAX_HEADER_BYTES
-"""Weights and header; a longer file is refused unread."""
 
 NamedArrays = dict[str, NDArray[np.float32]]
 _HEADER_LENGTH = struct.Struct("<Q")

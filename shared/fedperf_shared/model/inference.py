@@ -34,8 +34,7 @@ Floats = NDArray[np.float32]
 _SLOPE = np.float32(NEGATIVE_SLOPE)
 _GATES = 2 * HIDDEN
 _PLANS_AT_ONCE = 256
-_PAIRS_AT_ONCE = 2**20
-"""Bound on pairs of operators that attend to each other; it bounds memory."""
+_PAIRS_AT_ONCE = 2**20  # bound on pairs of operators that attend to each other; it bounds memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -263,5 +262,5 @@ class _Recurrent:
         state += new
 
 
+# By direction, what all rows add to the gates and to the new state.
 _Read = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]
-"""By direction, what all rows add to the gates and to the new state."""

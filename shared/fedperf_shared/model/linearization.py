@@ -35,19 +35,17 @@ from fedperf_shared.workflow.features import Features
 
 Floats = NDArray[np.float64]
 
+# Directions whose strength is below this share of the strongest are not stretched further.
 STRETCH_RIDGE = 1e-3
-"""Directions whose strength is below this share of the strongest are not stretched further."""
 
 _ENDS = np.cumsum([math.prod(ARRAY_SHAPES[name]) for name in LINEARIZED_ARRAYS])[:-1]
 
-_BLOCK = 64
-"""Plans whose gradients are in memory at once, half a megabyte each."""
-
+_BLOCK = 64  # plans whose gradients are in memory at once, half a megabyte each
+# Directions below this strength, relative to the strongest, are rounding errors.
 _MIN_STRENGTH = 1e-6
-"""Directions below this strength, relative to the strongest, are rounding errors."""
 
+# Computes the model's gradients at anchors, [anchors, weights], as `anchor_gradients` does.
 Gradients = Callable[[Weights, Sequence[Features]], Tensor]
-"""Computes the model's gradients at anchors, [anchors, weights], as `anchor_gradients` does."""
 
 
 class InvalidLinearizationError(InvalidInputError):

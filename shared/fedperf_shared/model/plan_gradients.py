@@ -41,26 +41,24 @@ from fedperf_shared.model.architecture import (
 from fedperf_shared.model.inference import edge_counts
 from fedperf_shared.workflow.features import Features
 
+# Parameters that have gradients, in the order of the architecture.
 LINEARIZED_ARRAYS = tuple(
     name for name in ARRAY_SHAPES if name.startswith(("attention.", "dense."))
 )
-"""Parameters that have gradients, in the order of the architecture."""
 
 LINEARIZED_WEIGHTS = sum(math.prod(ARRAY_SHAPES[name]) for name in LINEARIZED_ARRAYS)
 
+# Size of a rounded number: sums of up to 512 products of two such numbers are at most 2^53.
 BITS = 22
-"""Size of a rounded number: sums of up to 512 products of two such numbers are at most 2^53."""
 
+# Rows with a larger number become NaN, because their grid would overflow float32.
 LARGEST = 2.0**100
-"""Rows with a larger number become NaN, because their grid would overflow float32."""
 
 _VECTOR = 64
 _EXPONENT = 0x7F800000
-_BLOCK = 64
-"""Plans in one pass."""
-
+_BLOCK = 64  # plans in one pass
+# Pairs of operators in one pass, which bounds memory: one plan if it has 512 operators.
 _PAIRS = 2**18
-"""Pairs of operators in one pass, which bounds memory: one plan if it has 512 operators."""
 
 
 @contextmanager

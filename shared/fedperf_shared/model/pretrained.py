@@ -40,12 +40,12 @@ each of four causes: ten years of CPUs by core, storage and network, versions an
 engines, the coordination of several nodes. Their squares add up to that of a factor of about 3.
 """
 
+# Half width for jobs of unknown input size: from milliseconds to hours, log seconds.
 UNKNOWN_SIZE = math.log(1000.0)
-"""Half width for jobs of unknown input size: from milliseconds to hours, log seconds."""
 
+# Added half width, log seconds, for plans that another engine than Spark's own executes, such as
+# Photon or one on a GPU, and that are predicted as if it were Spark's.
 OTHER_ENGINE = math.log(10.0)
-"""Added half width, log seconds, for plans that another engine than Spark's own executes, such as
-Photon or one on a GPU, and that are predicted as if it were Spark's."""
 
 
 def pretrained_model_path() -> Path:

@@ -17,11 +17,11 @@ from fedperf_shared.wire.codec import decode_measured_plans, encode_measured_pla
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
+# Platforms on which each public plan is also evaluated.
 ANCHOR_PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
-"""Platforms on which each public plan is also evaluated."""
 
+# An anchor's small container, as fractions of the machine that the public plan ran on.
 CONTAINER_SPEED, CONTAINER_MEMORY = 1 / 2, 1 / 8
-"""An anchor's small container, as fractions of the machine that the public plan ran on."""
 
 PUBLIC_PLANS_PATH = Path(__file__).with_name("public_plans.binpb")
 

@@ -16,6 +16,7 @@ from fedperf_shared.workflow.vocabulary import SOURCE_KINDS, OperatorClass, Oper
 
 BASIS_VERSION = 1
 
+# The platform of most operators; `OTHER` includes platforms that the basis does not name.
 PLATFORM_GROUPS: tuple[Platform, ...] = (
     Platform.DUCKDB,
     Platform.POLARS,
@@ -24,10 +25,9 @@ PLATFORM_GROUPS: tuple[Platform, ...] = (
     Platform.SPARK,
     Platform.OTHER,
 )
-"""The platform of most operators; `OTHER` includes platforms that the basis does not name."""
 
+# Upper bounds of source rows of the size groups; the last group is open.
 SIZE_BOUNDS = (1e4, 1e5, 1e6)
-"""Upper bounds of source rows of the size groups; the last group is open."""
 
 CELLS = len(PLATFORM_GROUPS) * len(OperatorClass) * (len(SIZE_BOUNDS) + 1)
 

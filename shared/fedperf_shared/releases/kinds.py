@@ -81,6 +81,7 @@ class Kind(Generic[P_co, R_co]):
 
 AnyKind = Kind[Parameters, Release]
 
+# A workload adds a vector of norm at most 1 to the sum: `basis.contribution` bounds it
 RESIDUAL_REPORT = Kind(
     "residual_report",
     ReportParameters,
@@ -90,8 +91,8 @@ RESIDUAL_REPORT = Kind(
     numbers=2 * CELLS,
     has_question=False,
 )
-"""A workload adds a vector of norm at most 1 to the sum: `basis.contribution` bounds it."""
 
+# A workload adds a vector of norm at most 1: the norm rule of the query's `Design`
 DIRECTED_REPORT = Kind(
     "directed_report",
     DirectedParameters,
@@ -101,8 +102,8 @@ DIRECTED_REPORT = Kind(
     numbers=QUESTION_DIRECTIONS,
     has_question=True,
 )
-"""A workload adds a vector of norm at most 1: the norm rule of the query's `Design`."""
 
+# In a step that samples it, a workload adds a gradient of norm at most the clip norm.
 MODEL_UPDATE = Kind(
     "model_update",
     TrainingParameters,
@@ -112,8 +113,8 @@ MODEL_UPDATE = Kind(
     numbers=None,
     has_question=False,
 )
-"""In a step that samples it, a workload adds a gradient of norm at most the clip norm."""
 
+# A workload adds a vector of norm at most 1: the direction of its gradient counts
 TANGENT_UPDATE = Kind(
     "tangent_update",
     LinearizedParameters,
@@ -123,7 +124,6 @@ TANGENT_UPDATE = Kind(
     numbers=DIRECTIONS,
     has_question=True,
 )
-"""A workload adds a vector of norm at most 1: the direction of its gradient counts."""
 
 KINDS: tuple[AnyKind, ...] = (RESIDUAL_REPORT, DIRECTED_REPORT, MODEL_UPDATE, TANGENT_UPDATE)
 

@@ -45,11 +45,11 @@ Floats = NDArray[np.float64]
 MAX_DIRECTIONS = 256
 MAX_POINTS = 100_000
 
+# Norms may pass 1 by so much; the mechanism checks what it sends once more in integers.
 ROUNDING = 1e-9
-"""Norms may pass 1 by so much; the mechanism checks what it sends once more in integers."""
 
+# Keeps a full-length vector from passing a bound by rounding, which would count it zero.
 INSIDE = 1 - 1e-9
-"""Keeps a full-length vector from passing a bound by rounding, which would count it zero."""
 
 
 class InvalidDesignError(InvalidInputError):
@@ -135,28 +135,27 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
     return public_design(unit.T * (INSIDE / clip), np.full(len(features), clip))
 
 
+# Numbers in the response to a query over the cells. More than about twelve add nothing at epsilon
+# 1.
 QUESTION_DIRECTIONS = 16
-"""Numbers in the response to a query over the cells. More than about twelve add nothing at
-epsilon 1."""
 
+# Bound on the center, log seconds: a reference model that is off by 5 * 10^8 is useless.
 MAX_CENTER = 20.0
-"""Bound on the center, log seconds: a reference model that is off by 5 * 10^8 is useless."""
 
+# Bounds on a cell's clip, log seconds; they also keep the norm rule away from under- and overflow.
 MIN_CELL_CLIP, MAX_CELL_CLIP = 1e-2, 1e2
-"""Bounds on a cell's clip, log seconds; they also keep the norm rule away from under- and
-overflow."""
 
+# Directions of a linearized query; some are zeros if the anchors distinguish fewer.
 DIRECTIONS = 256
-"""Directions of a linearized query; some are zeros if the anchors distinguish fewer."""
 
+# More plans than fedperf ships with; how many it ships is checked where they are read.
 MAX_ANCHORS = 10_000
-"""More plans than fedperf ships with; how many it ships is checked where they are read."""
 
+# Bound on a coefficient: far from the overflow of single precision, whatever the model.
 MAX_COEFFICIENT = 1e9
-"""Bound on a coefficient: far from the overflow of single precision, whatever the model."""
 
+# Bounds on the clip at a tangent, in units of the standardised output.
 MIN_TANGENT_CLIP, MAX_TANGENT_CLIP = 1e-3, 1e2
-"""Bounds on the clip at a tangent, in units of the standardised output."""
 
 
 class InvalidQueryError(InvalidInputError):

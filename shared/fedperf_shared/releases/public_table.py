@@ -31,6 +31,7 @@ CLUSTER_COLUMNS = ("nodes", "cores", "memory_bytes", "machine_speed")
 NUMERICAL_COLUMNS = ("operators", "sources", "log_source_rows", "log_seconds")
 COLUMNS = CELL_COLUMNS + CLUSTER_COLUMNS + NUMERICAL_COLUMNS
 
+# The schema in the form that SDV and SDMetrics read (`Metadata.load_from_dict`).
 METADATA = {
     "tables": {
         TABLE: {
@@ -41,15 +42,13 @@ METADATA = {
         }
     }
 }
-"""The schema in the form that SDV and SDMetrics read (`Metadata.load_from_dict`)."""
 
+# Least and largest `log_seconds`.
 RUNTIME_BOUNDS = (math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
-"""Least and largest `log_seconds`."""
 
 _SIZE_EDGES = (1.0, *SIZE_BOUNDS, MAX_ROWS)
 
-Record = dict[str, str | int | float]
-"""A row by the names of its columns."""
+Record = dict[str, str | int | float]  # A row by the names of its columns
 
 
 class InvalidTableRowError(InvalidInputError):

@@ -69,8 +69,8 @@ class _SlotParameters:
     """Facts that all parameters give, with the values that hold for most."""
 
     slot_kind: ClassVar[ReleaseKind]
+    # The only one by which a period may train that has such slots; None for any.
     method: ClassVar[ModelMethod | None] = None
-    """The only one by which a period may train that has such slots; None for any."""
 
     noise_multiplier: float
 
@@ -167,8 +167,8 @@ class LinearizedParameters(_AskedParameters):
     method = ModelMethod.TANGENT
 
 
+# Parameters of the mechanism that makes a slot's release private.
 Parameters = ReportParameters | DirectedParameters | TrainingParameters | LinearizedParameters
-"""Parameters of the mechanism that makes a slot's release private."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +259,8 @@ class Bounds:
         return self.least <= value <= self.most
 
 
+# Log seconds: a factor of 22,000; a model that is further off is no model of these workloads.
 MAX_RESIDUAL_CLIP = 10.0
-"""Log seconds: a factor of 22,000; a model that is further off is no model of these workloads."""
 
 DECLARABLE: Mapping[str, Bounds] = MappingProxyType(
     {
@@ -426,15 +426,11 @@ class LinearizedUpdate(_OnGrid):
         return {"base_version": self.base_version}
 
 
+# Kinds that are a sum of integers with one noise scale.
 NoisySum = ResidualReport | DirectedReport | LinearizedUpdate
-"""Kinds that are a sum of integers with one noise scale."""
 
-Update = ModelUpdate | LinearizedUpdate
-"""Releases of a model round's slot."""
-
-Report = ResidualReport | DirectedReport
-"""Releases of a report slot."""
-
+Update = ModelUpdate | LinearizedUpdate  # releases of a model round's slot
+Report = ResidualReport | DirectedReport  # releases of a report slot
 Release = Report | Update
 
 

@@ -40,27 +40,17 @@ NOTHING_MEASURED = 8
 INCOMPLETE = 9
 DIFFERENT = 10
 
+# Version of the keys of `--json`. It grows when the name or the meaning of one changes.
 JSON_SCHEMA = 1
-"""Version of the keys of `--json`. It grows when the name or the meaning of one changes."""
 
-UNFOLDED = 240
-"""Width of a table in a file or pipe, in characters."""
+UNFOLDED = 240  # width of a table in a file or pipe, in characters
+READABLE = 10  # smallest readable width of a column with its borders, in characters
+SHORT = 16  # longest value, such as a date or a duration, that is kept on one line, in characters
+_CLOSE = 0.75  # similarity of two names from which one is suggested for the other
+_COMPARED = "fingerprint"  # heading of values that people compare letter by letter
+_BORDERS = 3  # width of the border between two columns, in characters
 
-READABLE = 10
-"""Smallest readable width of a column with its borders, in characters."""
-
-SHORT = 16
-"""Longest value, such as a date or a duration, that is kept on one line, in characters."""
-
-_CLOSE = 0.75
-"""Similarity of two names from which one is suggested for the other."""
-
-_COMPARED = "fingerprint"
-"""Heading of values that people compare letter by letter."""
-
-_BORDERS = 3
-"""Width of the border between two columns, in characters."""
-
+# Present names of commands and options that were renamed, with their program.
 RENAMED = {
     "fedperf gain": "fedperf evaluate",
     "fedperf models": "fedperf weights",
@@ -73,7 +63,6 @@ RENAMED = {
     "fedperf-server list": "fedperf-server org list",
     "fedperf-server revoke": "fedperf-server org revoke",
 }
-"""Present names of commands and options that were renamed, with their program."""
 
 EXIT_CODES = {
     0: "done",
@@ -115,11 +104,11 @@ def _show_version(is_requested: bool) -> None:
         raise typer.Exit
 
 
+# The option `--version` of every program.
 Version = Annotated[
     bool,
     typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
 ]
-"""The option `--version` of every program."""
 
 
 class RenamedError(FedperfError):

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 
 PACKAGE = "fedperf"
 
-_COLLECTIONS = frozenset({"all", "dev"})
-"""Extras that combine others."""
+_COLLECTIONS = frozenset({"all", "dev"})  # extras that combine others
 
 
 def extras() -> Mapping[str, tuple[str, ...]]:

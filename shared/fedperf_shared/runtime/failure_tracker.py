@@ -14,12 +14,12 @@ import structlog
 from fedperf_shared.errors import FedperfError
 
 FIRST_SILENCE_SECONDS = 300.0
+# Silence between two lines about one failure. Each silence is twice the one before.
 LONGEST_SILENCE_SECONDS = 6 * 3600.0
-"""Silence between two lines about one failure. Each silence is twice the one before."""
 
 FIRST_BACKOFF_SECONDS = 1.0
+# Backoff before the next attempt. Each backoff is twice the one before.
 LONGEST_BACKOFF_SECONDS = 30.0
-"""Backoff before the next attempt. Each backoff is twice the one before."""
 
 log = structlog.get_logger()
 

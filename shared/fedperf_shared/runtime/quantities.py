@@ -30,8 +30,8 @@ def table_minute(timestamp: datetime) -> str:
     return f"{timestamp.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
+# Seconds of each unit of a duration.
 UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-"""Seconds of each unit of a duration."""
 
 
 def duration_text(seconds: float) -> str:

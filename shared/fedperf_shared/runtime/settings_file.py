@@ -21,15 +21,14 @@ from fedperf_shared.errors import ConfigurationError
 
 M = TypeVar("M", bound=BaseModel)
 Place = tuple[int | str, ...]
+# By the key of a list: the title of an entry, from its position and contents.
 Titles = Mapping[str, Callable[[int, object], str]]
-"""By the key of a list: the title of an entry, from its position and contents."""
 
-LONGEST_VALUE = 40
-"""Characters of a wrong value that a message repeats."""
-
+LONGEST_VALUE = 40  # characters of a wrong value that a message repeats
 _ABSENT = object()
 
 _TABLE = "a table of keys"
+# What a value must be, by the type of an error of pydantic.
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -47,7 +46,6 @@ _KINDS: Mapping[str, str] = {
     "enum": "{expected}",
     "literal_error": "{expected}",
 }
-"""What a value must be, by the type of an error of pydantic."""
 
 _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 _CONTAINERS = frozenset({"tuple_type", "list_type", "model_type", "dict_type", "dataclass_type"})

@@ -270,17 +270,17 @@ def _read_release(message: release_pb2.Release) -> Release:
     return _RELEASES[content].read(getattr(message, content))
 
 
+# The bytes that are signed, stored and sent. Numbers that were decoded are not yet judged.
 RELEASE = Codec("release", release_pb2.Release, _write_release, _read_release, counts_parts=True)
-"""The bytes that are signed, stored and sent. Numbers that were decoded are not yet judged."""
 
 
+# The field of each kind's parameters in a `Slot`, which names them as their class does.
 PARAMETERS: Mapping[kinds.AnyKind, str] = {
     kinds.RESIDUAL_REPORT: "report",
     kinds.DIRECTED_REPORT: "directed",
     kinds.MODEL_UPDATE: "training",
     kinds.TANGENT_UPDATE: "tangent",
 }
-"""The field of each kind's parameters in a `Slot`, which names them as their class does."""
 
 _PARAMETERS: Mapping[str, Codec[Parameters, Message]] = {
     name: _by_field("slot", _message_in(exchange_pb2.Slot, name), kind.parameters)
@@ -309,8 +309,8 @@ _TIMES = _by_field(
     opens_after_ms=_span("opens_after"),
     replies_after_ms=_span("replies_after"),
 )
+# The fields of a calendar that hold times of slots, in messages as in `ReleaseCalendar`.
 _SLOT_LISTS = ("report_slots", "model_slots", "extra_slots", "first_slots")
-"""The fields of a calendar that hold times of slots, in messages as in `ReleaseCalendar`."""
 
 
 def _write_calendar(calendar: ReleaseCalendar) -> exchange_pb2.Timetable:
@@ -370,13 +370,13 @@ def _read_question(message: exchange_pb2.Question) -> CellQuery:
 
 
 QUESTION = Codec("question", exchange_pb2.Question, _write_question, _read_question)
+# The empty message where there is no question yet.
 QUESTION_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
     "question",
     exchange_pb2.Question,
     lambda question: exchange_pb2.Question() if question is None else QUESTION.write(question),
     lambda message: QUESTION.read(message) if message.ByteSize() else None,
 )
-"""The empty message where there is no question yet."""
 
 TANGENT_QUESTION = _by_field(
     "question at a tangent",
@@ -407,10 +407,10 @@ def _read_request(message: exchange_pb2.TrainRequest) -> exchange.TrainRequest:
     )
 
 
+# The body of a message to a node. Whether a decoded request is due is not yet judged.
 TRAIN_REQUEST = Codec(
     "train request", exchange_pb2.TrainRequest, _write_request, _read_request, counts_parts=True
 )
-"""The body of a message to a node. Whether a decoded request is due is not yet judged."""
 
 
 def _write_correction(correction: exchange.Correction | None) -> exchange_pb2.Correction:
@@ -432,8 +432,8 @@ def _read_correction(message: exchange_pb2.Correction) -> exchange.Correction | 
     return exchange.Correction(message.basis_version, message.reference_version, mean, square)
 
 
+# The empty message where there is no correction yet.
 CORRECTION = Codec("correction", exchange_pb2.Correction, _write_correction, _read_correction)
-"""The empty message where there is no correction yet."""
 
 _SYNTHETIC_ROW = _by_field(
     "synthetic row",
@@ -476,6 +476,6 @@ encode_train_request, decode_train_request = TRAIN_REQUEST.encode, TRAIN_REQUEST
 encode_tangent_question, decode_tangent_question = TANGENT_QUESTION.encode, TANGENT_QUESTION.decode
 encode_synthetic_rows, decode_synthetic_rows = SYNTHETIC_ROWS.encode, SYNTHETIC_ROWS.decode
 encode_question, decode_question = QUESTION.encode, lru_cache(maxsize=64)(QUESTION.decode)
+# Signatures are not yet verified. Every organization requests the same question and correction, so
+# decoded ones are cached.
 encode_correction, decode_correction = CORRECTION.encode, lru_cache(maxsize=2)(CORRECTION.decode)
-"""Signatures are not yet verified. Every organization requests the same question and correction, so
-decoded ones are cached."""

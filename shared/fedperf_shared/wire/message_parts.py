@@ -21,20 +21,17 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.exchange import MAX_ARRAYS, MAX_REHEARSAL_ROWS
 
-MAX_MESSAGES = 80_000
-"""Nested messages at any depth: 4,096 rows of 14 operators have 77,824."""
+MAX_MESSAGES = 80_000  # nested messages at any depth: 4,096 rows of 14 operators have 77,824
+MAX_NUMBERS = 200_000  # numbers in all repeated fields: the same rows have 115,000
 
-MAX_NUMBERS = 200_000
-"""Numbers in all repeated fields: the same rows have 115,000."""
-
+# Limits by the name of a field; all other messages share `MAX_MESSAGES`.
 MOST: Mapping[str, int] = {
     "fedperf.v1.TrainRequest.arrays": MAX_ARRAYS,
     "fedperf.v1.SyntheticBatch.rows": MAX_REHEARSAL_ROWS,
 }
-"""Limits by the name of a field; all other messages share `MAX_MESSAGES`."""
 
+# A field's encoding, in the last three bits of its tag
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
-"""A field's encoding, in the last three bits of its tag."""
 
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: (8, _FIXED64),
@@ -46,8 +43,7 @@ _FIXED = {
 }
 _BYTES = frozenset({FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING})
 _VARINT_BYTES = 10
-_MORE = 0x80
-"""Set in every byte of a varint but the last."""
+_MORE = 0x80  # set in every byte of a varint but the last
 
 
 class MalformedMessageError(InvalidInputError):

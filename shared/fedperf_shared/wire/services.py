@@ -42,11 +42,11 @@ from fedperf_shared.wire.message_parts import check_parts
 _SMALL = 64 << 10
 _MODEL = 4 << 20
 
+# The longest message that any call of the Exchange allows, at both ends.
 EXCHANGE_OPTIONS = (
     ("grpc.max_receive_message_length", _MODEL),
     ("grpc.max_send_message_length", _MODEL),
 )
-"""The longest message that any call of the Exchange allows, at both ends."""
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -138,9 +138,11 @@ _ASKED_SLOT: codec.Codec[SlotKey, messages.GetQuestionRequest] = codec.Codec(
     lambda message: codec.SLOT_KEY.read(message.slot),
 )
 
+# By the method of `EnrollmentHandler`.
 ENROLLMENT: Mapping[str, Call] = {"join": Call("Join", codec.JOIN_REQUEST, codec.JOIN_REPLY)}
-"""By the method of `EnrollmentHandler`."""
 
+# By the method of `ExchangeCalls`. A calendar has at most 400 windows, a correction 96 x 96
+# numbers, a batch 4,096 plans of at most 481 bytes.
 EXCHANGE: Mapping[str, Call] = {
     "status": Call("GetStatus", None, codec.STATUS),
     "calendar": Call("GetTimetable", None, codec.CALENDAR, answer_bytes=256 << 10),
@@ -154,8 +156,6 @@ EXCHANGE: Mapping[str, Call] = {
     "synthetic_rows": Call("GetSyntheticRows", None, codec.SYNTHETIC_ROWS, answer_bytes=2 << 20),
     "question": Call("GetQuestion", _ASKED_SLOT, codec.QUESTION_OR_NONE, answer_bytes=256 << 10),
 }
-"""By the method of `ExchangeCalls`. A calendar has at most 400 windows, a
-correction 96 x 96 numbers, a batch 4,096 plans of at most 481 bytes."""
 
 
 class TooLongError(InvalidInputError):

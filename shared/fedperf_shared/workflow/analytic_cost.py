@@ -49,6 +49,7 @@ PRICES_PATH = Path(__file__).with_name("cost_coefficients.json")
 
 KINDS = tuple(kind for kind in OperatorKind if kind not in RESERVED_KINDS)
 
+# Units of work that more cores do not divide: what starts once, and what one driver does.
 SERIAL = (
     "start",
     "first_query",
@@ -60,8 +61,8 @@ SERIAL = (
     "cold_operator",
     "cold_python",
 )
-"""Units of work that more cores do not divide: what starts once, and what one driver does."""
 
+# Units of work that tasks share.
 PARALLEL = (
     "task",
     "cold_task",
@@ -75,19 +76,12 @@ PARALLEL = (
     "python_row",
     "spilled_byte",
 )
-"""Units of work that tasks share."""
 
 UNITS = (*SERIAL, *PARALLEL)
 
-TASK_ROWS = 122_880.0
-"""Rows of a task where the plan names no partitions: a row group."""
-
-SPILLS_FROM = 0.3
-"""Share of the memory from which on the input of one operator goes to disk."""
-
-WARM_POWER = 1.1
-"""A query pays (1 + queries before) ** -WARM_POWER of what a cold engine costs."""
-
+TASK_ROWS = 122_880.0  # rows of a task where the plan names no partitions: a row group
+SPILLS_FROM = 0.3  # share of the memory from which on the input of one operator goes to disk
+WARM_POWER = 1.1  # A query pays (1 + queries before) ** -WARM_POWER of what a cold engine costs
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -21,20 +21,18 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
 )
 
-GROUPED_POWER = 0.5
-"""n rows are taken to fall into n ** GROUPED_POWER groups."""
+GROUPED_POWER = 0.5  # n rows are taken to fall into n ** GROUPED_POWER groups
+DEFAULT_ROW_BYTES = 64.0  # width of a row whose width is unknown
 
-DEFAULT_ROW_BYTES = 64.0
-"""Width of a row whose width is unknown."""
-
+# Rows out for a row of the largest input; 1 for the rest: a join has those of its facts.
 _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.FILTER: 1 / 3, OperatorKind.SAMPLE: 1 / 3, OperatorKind.FLATMAP: 3.0}
 )
-"""Rows out for a row of the largest input; 1 for the rest: a join has those of its facts."""
 
 _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
+# Kinds whose rows do not follow from those that they read, and tell of work.
 _UNSURE = frozenset(
     {
         OperatorKind.FILTER,
@@ -46,7 +44,6 @@ _UNSURE = frozenset(
         OperatorKind.OTHER,
     }
 )
-"""Kinds whose rows do not follow from those that they read, and tell of work."""
 
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})

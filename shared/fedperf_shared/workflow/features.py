@@ -78,11 +78,9 @@ from fedperf_shared.workflow.vocabulary import (
 FEATURE_SCHEMA_VERSION = 2
 OPERATOR_FEATURES = 63
 PLAN_FEATURES = 39
-RESOURCE_FEATURES = 4
-"""The last of a plan's features."""
-
+RESOURCE_FEATURES = 4  # the last of a plan's features
+# No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents).
 FEATURE_LIMIT = 16.0
-"""No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents)."""
 
 _KIND, _CLASS, _PLATFORM, _THREADS, _COMPLEXITY = 0, 24, 28, 44, 46
 _ORDERING = np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in ORDERING_KINDS])
@@ -304,9 +302,10 @@ _PARTITIONS = 45
 _CELLS = len(OperatorKind) * len(NAMED_PLATFORMS)
 
 _ANALYTIC = 3 * _CELLS + len(_SUMMED)
+# Length of the flat vector: 3 x 24 x 8 + 13 + 1 + 39 = 629.
 FLAT_FEATURES = _ANALYTIC + 1 + PLAN_FEATURES
-"""Length of the flat vector: 3 x 24 x 8 + 13 + 1 + 39 = 629."""
 
+# Columns of the flat vector that are the same for a plan on any resources.
 PLAN_COLUMNS = np.setdiff1d(
     np.arange(FLAT_FEATURES),
     [
@@ -315,7 +314,6 @@ PLAN_COLUMNS = np.setdiff1d(
         *range(FLAT_FEATURES - RESOURCE_FEATURES, FLAT_FEATURES),
     ],
 )
-"""Columns of the flat vector that are the same for a plan on any resources."""
 
 
 def flatten(features: Features) -> Float32Array:

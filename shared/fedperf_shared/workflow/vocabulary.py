@@ -8,15 +8,13 @@ from enum import IntEnum, unique
 
 from fedperf_shared.errors import InvalidInputError
 
-MAX_OPERATORS = 512
-"""Plans with more operators are refused at the door of the store."""
-
+MAX_OPERATORS = 512  # plans with more operators are refused at the door of the store
 MAX_ROWS = 1e12
 MAX_ROW_BYTES = 1e6
 MAX_ITERATIONS = 10_000
 MAX_RUNTIME_SECONDS = 1e6
+# Public bounds: values outside are clamped before they reach a model or a release.
 MIN_RUNTIME_SECONDS = 1e-4
-"""Public bounds: values outside are clamped before they reach a model or a release."""
 
 
 @unique
@@ -101,13 +99,11 @@ class Complexity(IntEnum):
     SUPER_LINEAR = 3
 
 
+# Code steps of a source that reads a row from text (CSV, JSON), which no engine does at the speed
+# of columns.
 PARSES_TEXT = 31
-"""Code steps of a source that reads a row from text (CSV, JSON), which no engine does at the speed
-of columns."""
 
-RUNS_PYTHON = 1023
-"""Code steps of an operator that hands its rows to an interpreter of Python."""
-
+RUNS_PYTHON = 1023  # code steps of an operator that hands its rows to an interpreter of Python
 SOURCE_KINDS = frozenset({OperatorKind.FILE_SOURCE, OperatorKind.TABLE_SOURCE})
 RESERVED_KINDS = frozenset({OperatorKind.RESERVED_1, OperatorKind.RESERVED_2})
 RESERVED_PLATFORMS = frozenset({Platform.RESERVED_1, Platform.RESERVED_2})

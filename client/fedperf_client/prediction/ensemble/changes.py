@@ -58,24 +58,17 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 
 # --- the size of a change --------------------------------------------------------------------
 
+# Level of the interval of a workload's change, 1 % on either side: of a hundred workloads that did
+# not change, one is called slower by chance.
 CONFIDENCE_LEVEL = 0.98
-"""Level of the interval of a workload's change, 1 % on either side: of a hundred workloads that did
-not change, one is called slower by chance."""
 
-SIGNIFICANT_ERRORS = 3.0
-"""Half width of the interval of a residual shift, in standard errors."""
-
-MIN_PAIRS = 5.0
-"""Equivalent pairs of executions before and after that a residual shift needs."""
-
-MAX_RESIDUAL = 2.0
-"""Log seconds beyond which a residual counts no more."""
-
+SIGNIFICANT_ERRORS = 3.0  # half width of the interval of a residual shift, in standard errors
+MIN_PAIRS = 5.0  # equivalent pairs of executions before and after that a residual shift needs
+MAX_RESIDUAL = 2.0  # log seconds beyond which a residual counts no more
+# Standard error of the median of many values, relative to that of their mean.
 _MEDIAN_SD = math.sqrt(math.pi / 2)
-"""Standard error of the median of many values, relative to that of their mean."""
 
-_MEAN_OF = 2
-"""The median of at most so many values is their mean."""
+_MEAN_OF = 2  # the median of at most so many values is their mean
 
 
 class ChangeEstimate(NamedTuple):
@@ -177,23 +170,12 @@ def _squares(step: Floats) -> float:
 
 # --- the time of a change in a stream of residuals --------------------------------------------
 
-DELTA = 0.002
-"""Probability of a false alarm per test of ADWIN."""
-
-CLOCK = 32
-"""Values between two tests."""
-
-MAX_SUMS = 5
-"""Sums of one length. With one more, the two oldest become one of twice the length."""
-
-MIN_SIDE = 5
-"""Values on either side of a cut, and executions on either side of a change."""
-
-GUARD = 30
-"""Executions before any alarm, and after one."""
-
-USUAL_FROM = 5
-"""First executions of a job whose mean is its usual residual."""
+DELTA = 0.002  # probability of a false alarm per test of ADWIN
+CLOCK = 32  # values between two tests
+MAX_SUMS = 5  # sums of one length. With one more, the two oldest become one of twice the length.
+MIN_SIDE = 5  # values on either side of a cut, and executions on either side of a change
+GUARD = 30  # executions before any alarm, and after one
+USUAL_FROM = 5  # first executions of a job whose mean is its usual residual
 
 
 @dataclass(slots=True)
@@ -207,10 +189,9 @@ class Adwin:
     quiet: int
     _width: int = 0
     _total: float = 0.0
-    _squares: float = 0.0
-    """Sum of squared distances from the mean."""
+    _squares: float = 0.0  # sum of squared distances from the mean
+    # By the binary logarithm of their length; the newest last.
     _sums: list[list[float]] = field(default_factory=lambda: [[]])
-    """By the binary logarithm of their length; the newest last."""
 
     def __call__(self, value: float) -> bool:
         """Add a value and return whether it raises an alarm."""
@@ -314,14 +295,9 @@ def _best_split(values: Floats) -> int:
 
 # --- drift by platform and operator class -----------------------------------------------------
 
-FALSE_ALARM_PROBABILITY = 0.01
-"""Of the test whether inputs changed, over all inputs."""
-
-NOTABLE_FACTOR = 1.05
-"""A smaller change of run times is not reported."""
-
-RECENT = timedelta(days=30)
-"""Time since a drift was noticed in which it is reported."""
+FALSE_ALARM_PROBABILITY = 0.01  # of the test whether inputs changed, over all inputs
+NOTABLE_FACTOR = 1.05  # A smaller change of run times is not reported
+RECENT = timedelta(days=30)  # time since a drift was noticed in which it is reported
 
 
 @unique
@@ -620,15 +596,11 @@ def _drift(own: DriftObservations, begin: int, change: LevelChange, end: int) ->
 
 # --- changes of single workloads --------------------------------------------------------------
 
-ROWS_RATIO = 1.2
-"""Rows that differ by a smaller factor are the same."""
-
-MAX_DAYS = 3
-"""Days since which a workload changed, at most."""
-
+ROWS_RATIO = 1.2  # rows that differ by a smaller factor are the same
+MAX_DAYS = 3  # days since which a workload changed, at most
+# Tests that one at a day counts as, since the runs chose the day: those on either side of it agree
+# better than repeats do, and they show how much these differ.
 _BOTH_CHOSEN = 2
-"""Tests that one at a day counts as, since the runs chose the day: those on either side of it agree
-better than repeats do, and they show how much these differ."""
 
 _DAY_US = 86_400_000_000
 

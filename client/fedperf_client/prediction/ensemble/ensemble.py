@@ -54,42 +54,32 @@ from fedperf_client.prediction.prediction import (
     shares_of,
 )
 
-LEVEL_STEP = 0.01
-"""Log scale or size within which two executions are at the same level."""
-
-MOST_LEVELS = 8
-"""Neighbouring levels are merged down to this number."""
-
+LEVEL_STEP = 0.01  # log scale or size within which two executions are at the same level
+MOST_LEVELS = 8  # neighbouring levels are merged down to this number
+# Levels left for training in a fold. From fewer, no growth of run time can be estimated.
 LEAST_KEPT = 2
-"""Levels left for training in a fold. From fewer, no growth of run time can be estimated."""
 
 LEAVE_ONE_OUT_UP_TO = 20
 MANY_GROUPS = 300
+# Folds of workloads: one for each up to 20 workloads, 10 beyond, 5 if they are many.
 FOLDS, FOLDS_OF_MANY = 10, 5
-"""Folds of workloads: one for each up to 20 workloads, 10 beyond, 5 if they are many."""
 
+# Workloads from which on the weights minimize the error of the ensemble (stacking).
 STACKED_FROM = 100
-"""Workloads from which on the weights minimize the error of the ensemble (stacking)."""
 
-SMALLEST_WEIGHT = 0.01
-"""Members below this are left out: they cost time and change nothing."""
-
+SMALLEST_WEIGHT = 0.01  # members below this are left out: they cost time and change nothing
+# Smaller errors, in log seconds, do not distinguish learners: clocks differ by more.
 _SMALLEST_ERROR = 0.02
-"""Smaller errors, in log seconds, do not distinguish learners: clocks differ by more."""
 
-_OUTLIER = 5.0
-"""Multiple of a learner's typical error at which an error is clipped for stacking."""
-
+_OUTLIER = 5.0  # multiple of a learner's typical error at which an error is clipped for stacking
+# Prior error correlation of two predictions about one job. Half of the squared error is in common,
+# as work that a job brings is misjudged on all platforms and sizes alike; what each of these adds
+# is not.
 USUAL_CORRELATION = 0.5
-"""Prior error correlation of two predictions about one job. Half of the squared error is in common,
-as work that a job brings is misjudged on all platforms and sizes alike; what each of these adds is
-not."""
 
-CORRELATION_COUNTS = 10
-"""Weight of that prior, in workloads that were measured in several ways."""
-
+CORRELATION_COUNTS = 10  # weight of that prior, in workloads that were measured in several ways
+# Called with the number of finished folds, and of all folds.
 OnProgress = Callable[[int, int], None]
-"""Called with the number of finished folds, and of all folds."""
 
 
 # --- folds ------------------------------------------------------------------------------------
@@ -142,8 +132,8 @@ class Fold:
     held_out: Ints
 
 
+# Identifies a `HoldoutSplit` among those of one set of executions.
 SplitKey = tuple[QueryRegime, int]
-"""Identifies a `HoldoutSplit` among those of one set of executions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

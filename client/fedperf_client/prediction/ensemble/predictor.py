@@ -101,30 +101,24 @@ from fedperf_shared.model.pretrained import (
     pretrained_half_width,
 )
 
+# Workloads that the folds of a split must hold out. With fewer, a model that has learnt nothing is
+# right by chance too often; then folds hold out whole workloads.
 MIN_HELD_OUT_WORKLOADS = 20
-"""Workloads that the folds of a split must hold out. With fewer, a model that has learnt nothing is
-right by chance too often; then folds hold out whole workloads."""
 
+# Minimum share of workloads left for training in a fold. With fewer, fold errors overstate the true
+# error.
 MIN_TRAINING_SHARE = 2 / 3
-"""Minimum share of workloads left for training in a fold. With fewer, fold errors overstate the
-true error."""
 
+# Executions from which on an operator must have run on its platform to be known. Fewer hardly
+# contain a pair twice, and their ensemble is mostly the pretrained model with its level corrected.
 PAIRS_FROM = 10
-"""Executions from which on an operator must have run on its platform to be known. Fewer hardly
-contain a pair twice, and their ensemble is mostly the pretrained model with its level corrected."""
 
-MOSTLY = 2 / 3
-"""Share of a prediction from which on one source is named as its evidence."""
-
-MOST_HELD = 256
-"""Entries of each cache."""
-
+MOSTLY = 2 / 3  # share of a prediction from which on one source is named as its evidence
+MOST_HELD = 256  # entries of each cache
+# Predictions of up to so many queries are cached. More are a search, which asks only once.
 HELD_TOGETHER = 16
-"""Predictions of up to so many queries are cached. More are a search, which asks only once."""
 
-ALL_ENGINES = -1
-"""The bits of all engines."""
-
+ALL_ENGINES = -1  # the bits of all engines
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 

@@ -43,18 +43,18 @@ from fedperf_client.prediction.prediction import (
     StudentT,
 )
 
+# Repeats that agree better do so by chance, or by the resolution of a clock; log seconds.
 CLOCK_SD = 0.005
-"""Repeats that agree better do so by chance, or by the resolution of a clock; log seconds."""
 
+# Newest repeated configurations from which the prior of the variance is learnt.
 MOST_REPEATED = 2_000
-"""Newest repeated configurations from which the prior of the variance is learnt."""
 
 _SD = np.geomspace(0.003, 2.0, 40)
 _COUNTS = np.array([0.5, 0.7, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])
 _LOG_GRID = np.log(_SD)[:, None], np.log(_COUNTS)
 
+# Log units by which a platform of an organization may differ from the public prior.
 _PRIOR_SD = 0.86
-"""Log units by which a platform of an organization may differ from the public prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,36 +70,35 @@ class VariancePosterior:
     count: float
 
 
+# Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
+# to 25 % (Schad et al., PVLDB 3, 2010), and jobs that wait for shared disks and networks within a
+# factor of 2 to 3. An organization with a single job must be covered in all of these. So half of
+# all organizations are put between 0.21 and 0.47, and the prior counts as two repeats. In synthetic
+# clouds (0.42 to 0.45) at least 85 % are covered at 1, 2, 4 and 10 runs; a prior of 0.15 that
+# counts as one repeat covers 83 to 97 %.
 PUBLIC_PRIOR = VariancePosterior(0.25, 2.0)
-"""Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
-to 25 % (Schad et al., PVLDB 3, 2010), and jobs that wait for shared disks and networks within a
-factor of 2 to 3. An organization with a single job must be covered in all of these. So half of all
-organizations are put between 0.21 and 0.47, and the prior counts as two repeats. In synthetic
-clouds (0.42 to 0.45) at least 85 % are covered at 1, 2, 4 and 10 runs; a prior of 0.15 that counts
-as one repeat covers 83 to 97 %."""
 
 
+# For runs of a workload that are not of exactly the same job: a factor of 4 at 90 %, until their
+# own spread is known.
 OTHER_SIZE_PRIOR = VariancePosterior(USUAL_HALF_WIDTH / float(ndtri(0.95)), 2.0)
-"""For runs of a workload that are not of exactly the same job: a factor of 4 at 90 %, until their
-own spread is known."""
 
+# Standard deviation of the power of cores by which run time scales, as for columns of machines
+# (`tables.roles`): jobs of public clusters lie between no speed-up and a full one.
 SLOPE_SD = 0.35
-"""Standard deviation of the power of cores by which run time scales, as for columns of machines
-(`tables.roles`): jobs of public clusters lie between no speed-up and a full one."""
 
+# Log seconds by which a job departs from a power of its resources or from a law of scaling: caches,
+# spills, waves of tasks.
 USUAL_DEPARTURE = 0.15
-"""Log seconds by which a job departs from a power of its resources or from a law of scaling:
-caches, spills, waves of tasks."""
 
+# Slope of log seconds over log cores if nothing tells how a job scales. With `SLOPE_SD` its 90 %
+# interval reaches from no speed-up to a full one.
 USUAL_SLOPE = -0.5
-"""Slope of log seconds over log cores if nothing tells how a job scales. With `SLOPE_SD` its 90 %
-interval reaches from no speed-up to a full one."""
 
+# Log seconds by which an ensemble may move the level of runs of the same configuration.
 MOST_PULLED = math.log(1.08)
-"""Log seconds by which an ensemble may move the level of runs of the same configuration."""
 
-ALIKE_BYTES = math.log(1.1)
-"""Jobs whose read bytes differ by less are of one size, log units."""
+ALIKE_BYTES = math.log(1.1)  # jobs whose read bytes differ by less are of one size, log units
 
 
 class ResourceChange(NamedTuple):

@@ -54,51 +54,37 @@ from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
-MOST_LEARNT = 3_000
-"""Executions in the training sample."""
-
+MOST_LEARNT = 3_000  # executions in the training sample
 STEP = 1.1
-TOGETHER = 3
-"""Newest executions of a workload that are taken before those of another workload."""
-
+TOGETHER = 3  # newest executions of a workload that are taken before those of another workload
 LEAST_OF_CELL = 20
 
+# Sizes up to twice the largest, or down to half of the smallest, count as inside.
 SUPPORT_MARGIN = math.log(2.0)
-"""Sizes up to twice the largest, or down to half of the smallest, count as inside."""
 
 KNOWN_ROWS = math.log(10.0)
+# A kind of operator on a platform is known at up to ten times the source rows that it ran at, or a
+# tenth, and unknown at a hundred times; in between ever less. That far, other costs dominate
+# (starts, memory, disks), and a line through what was measured is a guess.
 STRANGE_ROWS = math.log(100.0)
-"""A kind of operator on a platform is known at up to ten times the source rows that it ran at, or a
-tenth, and unknown at a hundred times; in between ever less. That far, other costs dominate (starts,
-memory, disks), and a line through what was measured is a guess."""
 
 KNOWN_CORES = math.log(4.0)
+# The same for cores over all nodes: those of a laptop say little of a cluster that shuffles.
 STRANGE_CORES = math.log(32.0)
-"""The same for cores over all nodes: those of a laptop say little of a cluster that shuffles."""
 
-LEAST_SHARE = 0.5
-"""Share of known operators from which on a query may lie inside."""
-
-TIMES = 10.0
-"""Jobs up to this many times the largest on a platform are compared across platforms."""
-
-MOST_OF_GROUP = 1.0
-"""Executions that a workload counts as at most."""
-
+LEAST_SHARE = 0.5  # share of known operators from which on a query may lie inside
+TIMES = 10.0  # jobs up to this many times the largest on a platform are compared across platforms
+MOST_OF_GROUP = 1.0  # executions that a workload counts as at most
 _ROWS_AT_ONCE = 2**15
 
+# Maps the number of a configuration to that of its runs before a change.
 _BEFORE = 0x5BF0_3635_1A2C_97E1
-"""Maps the number of a configuration to that of its runs before a change."""
 
-Pair = tuple[OperatorKind, Platform]
-"""A kind of operator on a platform."""
-
+Pair = tuple[OperatorKind, Platform]  # A kind of operator on a platform
+# Logs of source rows, largest output, cores, nodes, operators, and cores of a node.
 Sizes = tuple[float, ...]
-"""Logs of source rows, largest output, cores, nodes, operators, and cores of a node."""
 
-Range = tuple[Sizes, Sizes]
-"""The least and the most of each."""
-
+Range = tuple[Sizes, Sizes]  # the least and the most of each
 ROWS, CORES = 0, 2
 _NOWHERE: Range = ((math.inf,) * 6, (-math.inf,) * 6)
 

@@ -61,8 +61,7 @@ class Learner(Protocol):
 
 # --- local learners ---------------------------------------------------------------------------
 
-UNKNOWN_LOG_SECONDS = 0.0
-"""Prediction of a constant before any execution: one second."""
+UNKNOWN_LOG_SECONDS = 0.0  # prediction of a constant before any execution: one second
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +180,15 @@ class LocalProcess:
 
 SHARED = "shared"
 PUBLIC = "pretrained"
-REFERENCE = "reference"
-"""The version that the coordinator's correction belongs to."""
-
-RESIDUAL_SD = 0.4
-"""Public guess of the standard deviation of residuals inside a cell, log seconds."""
-
-_GUESS_WEIGHT = 2.0
-"""Executions that the guess counts as."""
-
+REFERENCE = "reference"  # the version that the coordinator's correction belongs to
+RESIDUAL_SD = 0.4  # public guess of the standard deviation of residuals inside a cell, log seconds
+_GUESS_WEIGHT = 2.0  # executions that the guess counts as
+# Farther from the median residual none counts, log seconds: an outlier would move them all.
 MOST_APART = 1.0
-"""Farther from the median residual none counts, log seconds: an outlier would move them all."""
 
 OWN_LEVEL_SD = 0.3
+# How far an organization's own level, and its own cells, lie from everybody's, log seconds.
 OWN_CELL_SD = 0.2
-"""How far an organization's own level, and its own cells, lie from everybody's, log seconds."""
 
 
 class InvalidCorrectionError(InvalidInputError):
@@ -367,11 +360,11 @@ def _guarded_variance(deviations: Floats, weights: Floats, *, means: int) -> flo
 
 # --- the learners of an ensemble, in order of precedence --------------------------------------
 
+# Local executions from which on local-only learners take part beside a pretrained model.
 LOCAL_FROM = 5
-"""Local executions from which on local-only learners take part beside a pretrained model."""
 
+# Executions beyond its minimum at which a learner has its full weight, as a share of it.
 READY = 0.5
-"""Executions beyond its minimum at which a learner has its full weight, as a share of it."""
 
 
 class NoLearnerError(FedperfError):

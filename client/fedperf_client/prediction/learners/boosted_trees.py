@@ -18,9 +18,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_shared.errors import InvalidInputError
 
 Ints = NDArray[np.int64]
-TreeLines = Mapping[str, str]
-"""A tree's lines of the text, by name."""
-
+TreeLines = Mapping[str, str]  # A tree's lines of the text, by name
 _ROWS_AT_ONCE = 512
 
 

@@ -26,41 +26,34 @@ from scipy.spatial.distance import cdist
 from fedperf_client.prediction.learners.ridge import MARGIN, ROUNDING, varying_columns
 from fedperf_client.prediction.prediction import Floats
 
+# Log seconds; executions of one configuration differ by about that much on any machine.
 LEAST_NOISE_SD = 0.03
-"""Log seconds; executions of one configuration differ by about that much on any machine."""
 
-LEVEL_VARIANCE = 4.0
-"""Prior variance of the constant, around the mean of the targets."""
-
+LEVEL_VARIANCE = 4.0  # prior variance of the constant, around the mean of the targets
+# Centres of the priors over variances, (log seconds)^2 where an input spans [-1, 1].
 PRIOR_LINE, PRIOR_SINGLE, PRIOR_JOINT = 0.2, 0.05, 0.05
-"""Centres of the priors over variances, (log seconds)^2 where an input spans [-1, 1]."""
 
 PRIOR_LENGTH, PRIOR_NOISE = 2.0, 0.005
 PRIOR_SD = 1.5
-LENGTH_SD = 0.7
-"""Standard deviations of the priors, in logs."""
-
+LENGTH_SD = 0.7  # standard deviations of the priors, in logs
+# Largest scaled input, two spans beyond the training data: three nearly equal sizes do not show the
+# time for a thousand times as much.
 FARTHEST = 5.0
-"""Largest scaled input, two spans beyond the training data: three nearly equal sizes do not show
-the time for a thousand times as much."""
 
+# Log seconds by which predictions may exceed the targets while nothing has tested the line: as far
+# as sizes count as inside of the training support.
 UNTESTED_MARGIN = float(np.log(2.0))
-"""Log seconds by which predictions may exceed the targets while nothing has tested the line: as far
-as sizes count as inside of the training support."""
 
 STEPS = 40
-SEARCH = 5.0
-"""Steps of the search for hyperparameters, and its range around the centres, in logs."""
-
+SEARCH = 5.0  # steps of the search for hyperparameters, and its range around the centres, in logs
+# Distinct rows that are fitted at most, spread evenly; the cost grows with their cube.
 MOST_ROWS = 600
-"""Distinct rows that are fitted at most, spread evenly; the cost grows with their cube."""
 
+# Most columns; of more, the main directions are used. Hundreds of lengths cannot be learned.
 MOST_COLUMNS = 12
-"""Most columns; of more, the main directions are used. Hundreds of lengths cannot be learned."""
 
 
-MAX_CORRELATION = 1 - 1e-9
-"""Correlation from which on two columns are the same."""
+MAX_CORRELATION = 1 - 1e-9  # correlation from which on two columns are the same
 
 
 @dataclass(frozen=True, slots=True, eq=False)

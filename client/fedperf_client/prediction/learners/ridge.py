@@ -13,17 +13,13 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.prediction import Floats
 
 STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arange(-1.0, 4.5, 0.5))
+# For tables of few columns, which a plan's hundreds of features are not.
 WEAK_STRENGTHS: tuple[float, ...] = tuple(float(10**power) for power in np.arange(-4.0, 3.5, 0.5))
-"""For tables of few columns, which a plan's hundreds of features are not."""
 
-MARGIN = float(np.log(10.0))
-"""How far beyond the targets seen a line may be followed, log seconds."""
-
-ROUNDING = 1e-9
-"""Relative difference below which two numbers of a column are equal."""
-
+MARGIN = float(np.log(10.0))  # how far beyond the targets seen a line may be followed, log seconds
+ROUNDING = 1e-9  # relative difference below which two numbers of a column are equal
+# Smallest share of a row's error that is its own, where rows that count as one with it differ.
 LEAST_LEFT = 0.1
-"""Smallest share of a row's error that is its own, where rows that count as one with it differ."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -140,11 +140,10 @@ def _is_stacked(outcome: EnsembleWeights) -> bool:
     return len(set(outcome.groups.tolist())) >= STACKED_FROM
 
 
+# Least and largest factor by which interference makes a run longer, if most runs had it.
 LEAST_LOAD, MOST_LOAD = 2.0, 10.0
-"""Least and largest factor by which interference makes a run longer, if most runs had it."""
 
-MOSTLY = 0.5
-"""Share of the runs from which on their interference counts."""
+MOSTLY = 0.5  # share of the runs from which on their interference counts
 
 
 @dataclass(frozen=True, slots=True)

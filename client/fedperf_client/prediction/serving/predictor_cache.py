@@ -46,15 +46,14 @@ from fedperf_shared.workflow.features import FLAT_FEATURES
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 
+# The cluster of a query that names none, before any own execution.
 USUAL_CLUSTER = ClusterConfig(nodes=1, cores=2, memory_bytes=16 * 2**30)
-"""The cluster of a query that names none, before any own execution."""
 
+# Version of all code between the columns of executions and a prediction. A change of the meaning of
+# a stored number, or of a prediction, raises it: see `ENCODER_VERSION`.
 PREDICTOR_VERSION = 14
-"""Version of all code between the columns of executions and a prediction. A change of the meaning
-of a stored number, or of a prediction, raises it: see `ENCODER_VERSION`."""
 
-_STATE, _TRAINING = "state", "training"
-"""Digests of everything, and of the training data."""
+_STATE, _TRAINING = "state", "training"  # digests of everything, and of the training data
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,8 +139,7 @@ class CachedPredictor:
     predictor: PersonalizedEnsemble
     _path: Path
     _digests: Mapping[str, str]
-    _written: int
-    """Weights and fits in the file; below 0 where it is stale."""
+    _written: int  # weights and fits in the file; below 0 where it is stale
 
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
         """Return resources for a plan that names none: those its platforms usually had here.

@@ -39,12 +39,12 @@ from fedperf_shared.workflow.vocabulary import MAX_ITERATIONS, MAX_ROWS, Operato
 
 MOST_SIZES = 32
 
+# Prior on the power of rows or bytes with which run time grows: one pass is linear, fixed parts
+# make it less, sorts and spills more.
 SIZE_SLOPE_MEAN, SIZE_SLOPE_SD = 0.9, 0.3
-"""Prior on the power of rows or bytes with which run time grows: one pass is linear, fixed parts
-make it less, sorts and spills more."""
 
+# Platforms that use several nodes.
 DISTRIBUTED = frozenset({Platform.SPARK, Platform.FLINK, Platform.OTHER})
-"""Platforms that use several nodes."""
 
 
 class InvalidSizesError(InvalidInputError):
@@ -191,16 +191,15 @@ ROWS, BYTES = "rows", "bytes"
 
 MOST_SIZES_ASKED = 16
 
+# The assumption by which a plan is scaled, for people.
 ASSUMPTION = (
     "all sources grow alike: filters, maps and joins with them, groups as far as they are many; "
     "sums stay"
 )
-"""The assumption by which a plan is scaled, for people."""
 
 _STAY = frozenset({OperatorKind.GLOBAL_AGGREGATE, OperatorKind.ML_TRAIN, OperatorKind.TOPK})
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
-_TO_ENDS = 1.645
-"""Standard deviations to either end of a normal 90 % interval."""
+_TO_ENDS = 1.645  # standard deviations to either end of a normal 90 % interval
 
 
 @dataclass(frozen=True, slots=True)

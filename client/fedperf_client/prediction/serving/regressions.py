@@ -27,11 +27,8 @@ from fedperf_shared.runtime.command_line import shortened
 from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
-MAX_NAME = 40
-"""Characters of a workload that people see."""
-
-NOTABLE_RATIO = 1.2
-"""Rows or cores that differ by a smaller factor are not reported."""
+MAX_NAME = 40  # characters of a workload that people see
+NOTABLE_RATIO = 1.2  # rows or cores that differ by a smaller factor are not reported
 
 
 @unique
@@ -85,8 +82,7 @@ class TimedRun:
         )
 
 
-Sides = tuple[Sequence[TimedRun], Sequence[TimedRun]]
-"""The runs of a workload before and after."""
+Sides = tuple[Sequence[TimedRun], Sequence[TimedRun]]  # the runs of a workload before and after
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,17 +63,11 @@ from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, platform_of
 
 MAX_CORES = 1_000_000
-MOST_ASKED = 100
-"""Sizes, or combinations of column values, in one query."""
-
-MAX_RUNS = 200
-"""Newest own runs of a job that a query reads."""
-
-ON_TIME = UPPER_LEVEL
-"""Probability from which on a deadline counts as met."""
-
+MOST_ASKED = 100  # sizes, or combinations of column values, in one query
+MAX_RUNS = 200  # newest own runs of a job that a query reads
+ON_TIME = UPPER_LEVEL  # probability from which on a deadline counts as met
+# Remark of a prediction that keeps the number of partitions, since the new one is unknown.
 WITH_ITS_PARTITIONS = "with its partitions"
-"""Remark of a prediction that keeps the number of partitions, since the new one is unknown."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
 
@@ -538,11 +532,9 @@ def format_probability(chance: float) -> str:
     return f"{min(percent, 99)}%" if percent >= 1 else "< 1%"
 
 
-MOST_TIMES_CORES = 8.0
-"""Multiple of the most cores measured, beyond which a speed-up is a guess."""
-
+MOST_TIMES_CORES = 8.0  # multiple of the most cores measured, beyond which a speed-up is a guess
+# Multiple of the most rows, beyond which own executions are no evidence (`STRANGE_ROWS`).
 MOST_TIMES_ROWS = 100.0
-"""Multiple of the most rows, beyond which own executions are no evidence (`STRANGE_ROWS`)."""
 
 
 def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int = 0) -> str | None:
