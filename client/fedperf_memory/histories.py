@@ -106,34 +106,22 @@ class SharedGradients:
 
 @dataclass(frozen=True, slots=True)
 class SharedAnswers:
-    """Contributions that are computed once for all members of a federation.
+    """Contributions that are computed once for all members of a federation."""
 
-    Attributes:
-        residuals: of workloads, against a reference.
-        reported: what each adds to a report.
-        steps: what each adds to a step at a tangent.
-        gradients: at public plans, where the coordinator takes them from here as well.
-    """
-
-    residuals: Answers = field(default_factory=Answers)
-    reported: Answers = field(default_factory=Answers)
-    steps: Answers = field(default_factory=Answers)
+    residuals: Answers = field(default_factory=Answers)  # of workloads, against a reference
+    reported: Answers = field(default_factory=Answers)  # what each adds to a report
+    steps: Answers = field(default_factory=Answers)  # what each adds to a step at a tangent
+    # At public plans, where the coordinator takes them from here as well.
     gradients: SharedGradients | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryCompute:
-    """A `workers.worker_process.TaskRunner` over a history.
+    """A `workers.worker_process.TaskRunner` over a history."""
 
-    Attributes:
-        history: of one member.
-        shared: of all members.
-        clock: for what was executed by now.
-    """
-
-    history: MemberHistory
-    shared: SharedAnswers
-    clock: Callable[[], datetime]
+    history: MemberHistory  # of one member
+    shared: SharedAnswers  # of all members
+    clock: Callable[[], datetime]  # for what was executed by now
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
         """Run `task` over the history.

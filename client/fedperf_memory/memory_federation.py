@@ -84,15 +84,10 @@ class Side(StrEnum):
 
 @dataclass(slots=True)
 class CpuMeter:
-    """Charges the processor's time to one side after the other.
+    """Charges the processor's time to one side after the other."""
 
-    Attributes:
-        timer: seconds of the processor.
-        seconds: by side.
-    """
-
-    timer: Callable[[], float] = time.process_time
-    seconds: dict[Side, float] = field(default_factory=lambda: defaultdict(float))
+    timer: Callable[[], float] = time.process_time  # seconds of the processor
+    seconds: dict[Side, float] = field(default_factory=lambda: defaultdict(float))  # by side
     _now: Side = Side.NOBODY
     _since: float = 0.0
 
@@ -222,30 +217,20 @@ DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
 
 @dataclass(frozen=True, slots=True)
 class NewMember:
-    """A member that joins a federation.
+    """A member that joins a federation."""
 
-    Attributes:
-        name: in the roster, and of its home's directory.
-        budget: of the period.
-        schedule: what it releases.
-        noise: of each of its slots.
-        compute: runs a slot's task over its executions (`histories`).
-        policy: what of its schedule leaves; all of it by default.
-        anchors: public plans that model rounds are about; by default those that ship.
-        models: where what it fetches lies; in its home by default. It is public and the same for
-            all, so members that never sleep may share a directory.
-        sleeps: moments at which it does not tick.
-    """
-
-    name: str
-    budget: PrivacyBudget
-    schedule: Schedule
-    noise: NoiseOf
-    compute: TaskRunner
-    policy: Policy = DEFAULT_POLICY
+    name: str  # in the roster, and of its home's directory
+    budget: PrivacyBudget  # of the period
+    schedule: Schedule  # what it releases
+    noise: NoiseOf  # of each of its slots
+    compute: TaskRunner  # runs a slot's task over its executions (`histories`)
+    policy: Policy = DEFAULT_POLICY  # what of its schedule leaves; all of it by default
+    # Public plans that model rounds are about; by default those that ship.
     anchors: Sequence[PlanOnCluster] = ()
+    # Where what it fetches lies; in its home by default. It is public and the same for all, so
+    # members that never sleep may share a directory.
     models: Path | None = None
-    sleeps: Callable[[datetime], bool] = lambda moment: False
+    sleeps: Callable[[datetime], bool] = lambda moment: False  # moments at which it does not tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,27 +269,18 @@ class Clock:
 
 @dataclass(slots=True)
 class Federation:
-    """A coordinator, its database and its members, over any transport.
+    """A coordinator, its database and its members, over any transport."""
 
-    Attributes:
-        config: of the coordinator.
-        database: of it.
-        coordinator: moves on by ticks.
-        clock: of coordinator and members.
-        members: the roster, in the order of their ids.
-        news: what the coordinator's ticks brought.
-        start: checkpoint of its first version, where members have another one for it.
-        meter: processor time by side.
-    """
-
-    config: ServerConfig
-    database: Database
-    coordinator: Coordinator
-    clock: Clock
+    config: ServerConfig  # of the coordinator
+    database: Database  # of it
+    coordinator: Coordinator  # moves on by ticks
+    clock: Clock  # of coordinator and members
+    # The roster, in the order of their ids.
     members: list[FederationMember] = field(default_factory=list)
-    news: list[object] = field(default_factory=list)
+    news: list[object] = field(default_factory=list)  # what the coordinator's ticks brought
+    # Checkpoint of its first version, where members have another one for it.
     start: bytes | None = None
-    meter: CpuMeter = field(default_factory=CpuMeter)
+    meter: CpuMeter = field(default_factory=CpuMeter)  # processor time by side
     _lived_to: datetime = BEFORE_EVERYTHING
 
     def live(self, until: datetime) -> None:

@@ -58,31 +58,19 @@ _M = TypeVar("_M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """The settings of one coordinator.
+    """The settings of one coordinator."""
 
-    Attributes:
-        directory: keys, certificates and the default database.
-        host: name or address under which clients reach this server.
-        exchange_port: gRPC with mutual TLS.
-        enrollment_port: gRPC for joining.
-        fleet_port: Flower's fleet routes over TLS.
-        calendar: the public calendar.
-        quorum: a round with fewer accepted updates makes no new version.
-        grace: how long after its reply time a round still waits for replies.
-        database_url: SQLAlchemy URL.
-        bind: address to listen on.
-    """
-
-    directory: Path
-    host: str
-    calendar: ReleaseCalendar
-    exchange_port: int = DEFAULT_EXCHANGE_PORT
-    enrollment_port: int = DEFAULT_ENROLLMENT_PORT
-    fleet_port: int = DEFAULT_FLEET_PORT
-    quorum: int = DEFAULT_QUORUM
+    directory: Path  # keys, certificates and the default database
+    host: str  # name or address under which clients reach this server
+    calendar: ReleaseCalendar  # the public calendar
+    exchange_port: int = DEFAULT_EXCHANGE_PORT  # gRPC with mutual TLS
+    enrollment_port: int = DEFAULT_ENROLLMENT_PORT  # gRPC for joining
+    fleet_port: int = DEFAULT_FLEET_PORT  # Flower's fleet routes over TLS
+    quorum: int = DEFAULT_QUORUM  # a round with fewer accepted updates makes no new version
+    # How long after its reply time a round still waits for replies.
     grace: timedelta = DEFAULT_GRACE
-    database_url: str = ""
-    bind: str = DEFAULT_BIND
+    database_url: str = ""  # SQLAlchemy URL
+    bind: str = DEFAULT_BIND  # address to listen on
 
     def __post_init__(self) -> None:
         ports = {

@@ -56,45 +56,28 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinReply:
-    """The coordinator's reply to a new participant.
+    """The coordinator's reply to a new participant."""
 
-    Attributes:
-        organization_id: random, 16 bytes.
-        certificate: the organization's, PEM.
-        ca_certificate: the authority of both ports, PEM.
-        coordinator_public_key: signs receipts, PEM.
-        exchange_address: host:port.
-        fleet_address: host:port.
-    """
-
-    organization_id: bytes
-    certificate: bytes
-    ca_certificate: bytes
-    coordinator_public_key: bytes
-    exchange_address: str
-    fleet_address: str
+    organization_id: bytes  # random, 16 bytes
+    certificate: bytes  # the organization's, PEM
+    ca_certificate: bytes  # the authority of both ports, PEM
+    coordinator_public_key: bytes  # signs receipts, PEM
+    exchange_address: str  # host:port
+    fleet_address: str  # host:port
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The coordinator's time and the versions in force.
+    """The coordinator's time and the versions in force."""
 
-    Attributes:
-        now: the coordinator's clock.
-        model_version: newest promoted model; 0 while there is none.
-        feature_schema_version: of `workflow.features`.
-        basis_version: of `basis`.
-        reference_version: model that residuals are taken against; 0 while there is none.
-        epoch_starts: when each epoch after the first one began, oldest first.
-        correction_published: when the correction changed last; None while there is none.
-    """
-
-    now: datetime
-    model_version: int
-    feature_schema_version: int
-    basis_version: int
-    reference_version: int
+    now: datetime  # the coordinator's clock
+    model_version: int  # newest promoted model; 0 while there is none
+    feature_schema_version: int  # of `workflow.features`
+    basis_version: int  # of `basis`
+    reference_version: int  # model that residuals are taken against; 0 while there is none
+    # When each epoch after the first one began, oldest first.
     epoch_starts: tuple[datetime, ...] = ()
+    # When the correction changed last; None while there is none.
     correction_published: datetime | None = None
 
     def __post_init__(self) -> None:
@@ -112,19 +95,12 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """The correction of the reference model that follows from reports.
+    """The correction of the reference model that follows from reports."""
 
-    Attributes:
-        basis_version: version of the basis whose cells it is over.
-        reference_version: model version that it corrects.
-        mean: log seconds to add per cell, float64 [cells].
-        covariance: float64 [cells, cells].
-    """
-
-    basis_version: int
-    reference_version: int
-    mean: NDArray[np.float64]
-    covariance: NDArray[np.float64]
+    basis_version: int  # version of the basis whose cells it is over
+    reference_version: int  # model version that it corrects
+    mean: NDArray[np.float64]  # log seconds to add per cell, float64 [cells]
+    covariance: NDArray[np.float64]  # float64 [cells, cells]
 
     def __post_init__(self) -> None:
         shapes = (self.mean.shape, self.covariance.shape)
@@ -136,19 +112,12 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRow:
-    """One row of the synthetic batch: public inputs, a label that rests on released values only.
+    """One row of the synthetic batch: public inputs, a label that rests on released values only."""
 
-    Attributes:
-        plan: from the public catalogue.
-        cluster: from the public catalogue.
-        log_seconds: natural log of wall seconds, shared model plus correction.
-        segment: the platform whose share of the rehearsal buffer it counts against.
-    """
-
-    plan: Plan
-    cluster: ClusterConfig
-    log_seconds: float
-    segment: Platform
+    plan: Plan  # from the public catalogue
+    cluster: ClusterConfig  # from the public catalogue
+    log_seconds: float  # natural log of wall seconds, shared model plus correction
+    segment: Platform  # the platform whose share of the rehearsal buffer it counts against
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.log_seconds):
@@ -159,21 +128,13 @@ class SyntheticRow:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The coordinator's confirmation that it got these bytes.
+    """The coordinator's confirmation that it got these bytes."""
 
-    Attributes:
-        organization_id: whose release it is.
-        release_id: of the slot's release.
-        payload_sha256: of the bytes that arrived.
-        sequence: counts this organization's releases of all kinds from 1.
-        received_at: on the coordinator's clock.
-    """
-
-    organization_id: bytes
-    release_id: bytes
-    payload_sha256: bytes
-    sequence: int
-    received_at: datetime
+    organization_id: bytes  # whose release it is
+    release_id: bytes  # of the slot's release
+    payload_sha256: bytes  # of the bytes that arrived
+    sequence: int  # counts this organization's releases of all kinds from 1
+    received_at: datetime  # on the coordinator's clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +147,12 @@ class SignedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """The coordinator asks for the model update of a slot.
+    """The coordinator asks for the model update of a slot."""
 
-    Attributes:
-        slot: which slot of the declared schedule.
-        architecture: number of the architecture.
-        base_version: model version of `arrays`.
-        arrays: the model to start from, in the order of the architecture.
-        question: what is asked at its tangent; None where an older coordinator asks for DP-SGD.
-    """
-
-    slot: SlotKey
-    architecture: int
-    base_version: int
+    slot: SlotKey  # which slot of the declared schedule
+    architecture: int  # number of the architecture
+    base_version: int  # model version of `arrays`
+    # The model to start from, in the order of the architecture.
     arrays: tuple[NDArray[np.float32], ...]
+    # What is asked at its tangent; None where an older coordinator asks for DP-SGD.
     question: LinearizedQuery | None = None

@@ -54,22 +54,15 @@ class ExecutionWarning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """The resources of an execution.
+    """The resources of an execution."""
 
-    Attributes:
-        nodes: machines.
-        cores: cores in all that the engines may use.
-        memory_bytes: memory in all.
-        machine_speed: speed of one core relative to the reference machine; 1 where nobody
-            measured it.
-        queries_before: how much the engine had done in the same session: a first query pays for
-            what others find warm. 0 where nobody knows.
-    """
-
-    nodes: int
-    cores: int
-    memory_bytes: int
+    nodes: int  # machines
+    cores: int  # cores in all that the engines may use
+    memory_bytes: int  # memory in all
+    # Speed of one core relative to the reference machine; 1 where nobody measured it.
     machine_speed: float = 1.0
+    # How much the engine had done in the same session: a first query pays for what others find
+    # warm. 0 where nobody knows.
     queries_before: int = 0
 
     def __post_init__(self) -> None:
@@ -86,31 +79,22 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """Facts about a job from one of its runs, beyond plan and resources. They stay local.
+    """Facts about a job from one of its runs, beyond plan and resources. They stay local."""
 
-    Attributes:
-        workload: that the execution belongs to.
-        has_rows: whether the rows of all sources are known. Where they are not, the plan holds
-            none, and says nothing of the size of the job.
-        read_bytes: that its engine counted; 0 where it counted none.
-        tasks: as in `ExecutionMetadata`.
-        description: as in `ExecutionMetadata`.
-        rows_within: as in `ExecutionMetadata`.
-        is_accelerated: whether another engine did the work, see `ExecutionWarning.ACCELERATED`.
-        cpu_seconds: that it took over all cores: no fewer cores can do it in less than that over
-            their number; 0 where not known.
-        seconds: that the execution took; 0 where nothing was measured.
-    """
-
-    workload: str
+    workload: str  # that the execution belongs to
+    # Whether the rows of all sources are known. Where they are not, the plan holds none, and says
+    # nothing of the size of the job.
     has_rows: bool = True
-    read_bytes: int = 0
-    tasks: int = 0
-    description: str = ""
-    rows_within: float = 1.0
+    read_bytes: int = 0  # that its engine counted; 0 where it counted none
+    tasks: int = 0  # as in `ExecutionMetadata`
+    description: str = ""  # as in `ExecutionMetadata`
+    rows_within: float = 1.0  # as in `ExecutionMetadata`
+    # Whether another engine did the work, see `ExecutionWarning.ACCELERATED`.
     is_accelerated: bool = False
+    # That it took over all cores: no fewer cores can do it in less than that over their number; 0
+    # where not known.
     cpu_seconds: float = 0.0
-    seconds: float = 0.0
+    seconds: float = 0.0  # that the execution took; 0 where nothing was measured
 
     @classmethod
     def of(cls, execution: "Execution") -> "KnownJob":
@@ -142,17 +126,11 @@ class KnownJob:
 
 @dataclass(frozen=True)
 class PlanOnCluster:
-    """A plan on its resources: the input of a prediction, and what a run measures.
+    """A plan on its resources: the input of a prediction, and what a run measures."""
 
-    Attributes:
-        plan: what runs where.
-        cluster: the resources that it has.
-        job: whose plan it is, where an own execution is asked about.
-    """
-
-    plan: Plan
-    cluster: ClusterConfig
-    job: KnownJob | None = None
+    plan: Plan  # what runs where
+    cluster: ClusterConfig  # the resources that it has
+    job: KnownJob | None = None  # whose plan it is, where an own execution is asked about
 
     @classmethod
     def of(
@@ -189,24 +167,15 @@ class PlanOnCluster:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measured run: wall time on a monotonic clock, the process tree's resources.
+    """The measured run: wall time on a monotonic clock, the process tree's resources."""
 
-    Attributes:
-        runtime_seconds: of the plan itself.
-        cpu_seconds: over all processes and threads.
-        peak_memory_bytes: of all processes together.
-        read_bytes: from files.
-        written_bytes: to files.
-        startup_seconds: from the submission of its application to its own start, where none ran
-            before, and what its first task waited while no executor was there; not in
-            `runtime_seconds`; 0 where nobody knows.
-    """
-
-    runtime_seconds: float
-    cpu_seconds: float = 0.0
-    peak_memory_bytes: int = 0
-    read_bytes: int = 0
-    written_bytes: int = 0
+    runtime_seconds: float  # of the plan itself
+    cpu_seconds: float = 0.0  # over all processes and threads
+    peak_memory_bytes: int = 0  # of all processes together
+    read_bytes: int = 0  # from files
+    written_bytes: int = 0  # to files
+    # From the submission of its application to its own start, where none ran before, and what its
+    # first task waited while no executor was there; not in `runtime_seconds`; 0 where nobody knows.
     startup_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -224,42 +193,28 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionMetadata:
-    """The origin of an execution; for people at home, never part of a release.
+    """The origin of an execution; for people at home, never part of a release."""
 
-    Attributes:
-        source: what recorded it, with its version, such as "spark 3.5.3".
-        node_type: of the machines, as their provider calls it; empty where unknown.
-        architecture: of their processors; empty where unknown.
-        rows_known: share of the plan's operators whose rows were counted, or follow from
-            rows that were, in [0, 1].
-        remarks: what to know before it is trusted, sorted.
-        application: name that its application gave itself, as it is.
-        application_id: what its engine calls that application.
-        record: which part of the source it is, such as "query 12" or "job 3".
-        description: what its people wrote about it, or where their code asked for it; one line.
-        file: file or directory that it was read from.
-        failure: what its engine said when it failed; one line.
-        operator_seconds: of each operator of the plan, summed over its tasks or threads, with
-            waiting for inputs; None where nothing tells, empty where nothing tells of any.
-        rows_within: factor, from 1 on, that the rows of its sources are known within; 1 where
-            they were counted.
-        tasks: that its engine divided it into; 0 where it does not tell.
-    """
-
-    source: str = ""
-    node_type: str = ""
-    architecture: str = ""
+    source: str = ""  # what recorded it, with its version, such as "spark 3.5.3"
+    node_type: str = ""  # of the machines, as their provider calls it; empty where unknown
+    architecture: str = ""  # of their processors; empty where unknown
+    # Share of the plan's operators whose rows were counted, or follow from rows that were, in [0,
+    # 1].
     rows_known: float = 1.0
-    remarks: tuple[ExecutionWarning, ...] = ()
-    application: str = ""
-    application_id: str = ""
-    record: str = ""
+    remarks: tuple[ExecutionWarning, ...] = ()  # what to know before it is trusted, sorted
+    application: str = ""  # name that its application gave itself, as it is
+    application_id: str = ""  # what its engine calls that application
+    record: str = ""  # which part of the source it is, such as "query 12" or "job 3"
+    # What its people wrote about it, or where their code asked for it; one line.
     description: str = ""
-    file: str = ""
-    failure: str = ""
+    file: str = ""  # file or directory that it was read from
+    failure: str = ""  # what its engine said when it failed; one line
+    # Of each operator of the plan, summed over its tasks or threads, with waiting for inputs; None
+    # where nothing tells, empty where nothing tells of any.
     operator_seconds: tuple[float | None, ...] = ()
+    # Factor, from 1 on, that the rows of its sources are known within; 1 where they were counted.
     rows_within: float = 1.0
-    tasks: int = 0
+    tasks: int = 0  # that its engine divided it into; 0 where it does not tell
 
     def __post_init__(self) -> None:
         if not 0 <= self.rows_known <= 1:
@@ -282,16 +237,11 @@ class MeasuredPlan:
     """A plan, its resources and its run time, without its organization.
 
     The form of what is public anyway, such as the plans that ship with fedperf.
-
-    Attributes:
-        plan: what ran where.
-        cluster: the resources it had.
-        log_seconds: natural log of its wall seconds.
     """
 
-    plan: Plan
-    cluster: ClusterConfig
-    log_seconds: float
+    plan: Plan  # what ran where
+    cluster: ClusterConfig  # the resources it had
+    log_seconds: float  # natural log of its wall seconds
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.log_seconds):
@@ -300,27 +250,17 @@ class MeasuredPlan:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One measured run of a plan.
+    """One measured run of a plan."""
 
-    Attributes:
-        execution_id: random, local.
-        workload: name of the job it belongs to, the unit of privacy; local.
-        plan: what ran where.
-        cluster: the resources it had.
-        status: how it ended.
-        measurement: what was measured; None only where a failed trial left nothing.
-        finished_at: when it ended, with time zone.
-        origin: where it is known from.
-    """
-
-    execution_id: str
-    workload: str
-    plan: Plan
-    cluster: ClusterConfig
-    status: ExecutionStatus
+    execution_id: str  # random, local
+    workload: str  # name of the job it belongs to, the unit of privacy; local
+    plan: Plan  # what ran where
+    cluster: ClusterConfig  # the resources it had
+    status: ExecutionStatus  # how it ended
+    # What was measured; None only where a failed trial left nothing.
     measurement: Measurement | None
-    finished_at: datetime
-    origin: ExecutionMetadata = field(default_factory=ExecutionMetadata)
+    finished_at: datetime  # when it ended, with time zone
+    origin: ExecutionMetadata = field(default_factory=ExecutionMetadata)  # where it is known from
 
     def __post_init__(self) -> None:
         if self.status is ExecutionStatus.OK and self.measurement is None:

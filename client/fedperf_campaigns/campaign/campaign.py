@@ -332,27 +332,17 @@ def _function_problem(campaign: Campaign, component: Component) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CampaignDependencies:
-    """The adapters that a campaign needs from outside.
+    """The adapters that a campaign needs from outside."""
 
-    Attributes:
-        trials: runs them.
-        host: watches the machine meanwhile.
-        machine: which one it is.
-        boot: differs after every start of the machine.
-        clock: gives moments with time zone.
-        new_token: gives a random mark for the processes of a trial.
-        stop: once set, the campaign ends; the trial in flight has no outcome.
-        on_trial: called with every trial that has ended, and whether that settles what it
-            measures, so that it will not be tried again.
-    """
-
-    trials: TrialRunner
-    host: HostMonitor
-    machine: Machine
-    boot: str
-    clock: Callable[[], datetime]
-    new_token: Callable[[], str]
-    stop: threading.Event
+    trials: TrialRunner  # runs them
+    host: HostMonitor  # watches the machine meanwhile
+    machine: Machine  # which one it is
+    boot: str  # differs after every start of the machine
+    clock: Callable[[], datetime]  # gives moments with time zone
+    new_token: Callable[[], str]  # gives a random mark for the processes of a trial
+    stop: threading.Event  # once set, the campaign ends; the trial in flight has no outcome
+    # Called with every trial that has ended, and whether that settles what it measures, so that it
+    # will not be tried again.
     on_trial: Callable[[JournalTrial, bool], None]
 
 
@@ -480,19 +470,12 @@ class CampaignRun:
 
 @dataclass(frozen=True, slots=True)
 class CampaignPreview:
-    """The trials that a campaign would run.
+    """The trials that a campaign would run."""
 
-    Attributes:
-        configurations: that its constraints allow.
-        ruled_out: that they do not.
-        trials: with all repetitions and warm-ups, at most.
-        settled: of these, what earlier runs have done.
-    """
-
-    configurations: int
-    ruled_out: int
-    trials: int
-    settled: int
+    configurations: int  # that its constraints allow
+    ruled_out: int  # that they do not
+    trials: int  # with all repetitions and warm-ups, at most
+    settled: int  # of these, what earlier runs have done
 
 
 def plan(campaign: Campaign, home: Path) -> CampaignPreview:

@@ -343,19 +343,12 @@ class CampaignSettings(SettingsTable):
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign that can run; made by `load_campaign`.
+    """A campaign that can run; made by `load_campaign`."""
 
-    Attributes:
-        settings: as written.
-        grid: the configurations that they mean.
-        directory: of the file; relative paths and modules count from there.
-        campaign_id: 64 hexadecimal digits, the hash of its meaning.
-    """
-
-    settings: CampaignSettings
-    grid: Grid
-    directory: Path
-    campaign_id: str
+    settings: CampaignSettings  # as written
+    grid: Grid  # the configurations that they mean
+    directory: Path  # of the file; relative paths and modules count from there
+    campaign_id: str  # 64 hexadecimal digits, the hash of its meaning
 
     @property
     def name(self) -> str:

@@ -295,23 +295,14 @@ class GridSettings(SettingsTable):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """The allowed configurations of a campaign; made by `build_grid`.
+    """The allowed configurations of a campaign; made by `build_grid`."""
 
-    Attributes:
-        columns: values of every column, before constraints.
-        size: name of the column of input sizes; None without one.
-        parallelism: name of the column of parallel units; None without one.
-        configurations: those that meet every constraint, by their number.
-        ruled_out: how many configurations do not.
-        constraints: that rule them out.
-    """
-
-    columns: Mapping[str, tuple[Value, ...]]
-    size: str | None
-    parallelism: str | None
-    configurations: tuple[Configuration, ...]
-    ruled_out: int
-    constraints: tuple[Constraint, ...] = ()
+    columns: Mapping[str, tuple[Value, ...]]  # values of every column, before constraints
+    size: str | None  # name of the column of input sizes; None without one
+    parallelism: str | None  # name of the column of parallel units; None without one
+    configurations: tuple[Configuration, ...]  # those that meet every constraint, by their number
+    ruled_out: int  # how many configurations do not
+    constraints: tuple[Constraint, ...] = ()  # that rule them out
 
     def broken_constraint(self, configuration: Configuration) -> str | None:
         """Return the first constraint that a configuration breaks, as it is written.

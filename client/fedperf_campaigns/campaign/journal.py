@@ -58,73 +58,47 @@ class TrialStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """The resources of a trial or a component; None where they are unknown.
+    """The resources of a trial or a component; None where they are unknown."""
 
-    Attributes:
-        cpu_seconds: of all its processes.
-        peak_bytes: resident memory at its peak; of a trial the sum over its process tree,
-            as sampled, of a component its largest process.
-        read_bytes: requested, page cache included.
-        written_bytes: handed to the system.
-        context_switches: of all its processes.
-    """
-
-    cpu_seconds: float | None = None
+    cpu_seconds: float | None = None  # of all its processes
+    # Resident memory at its peak; of a trial the sum over its process tree, as sampled, of a
+    # component its largest process.
     peak_bytes: int | None = None
-    read_bytes: int | None = None
-    written_bytes: int | None = None
-    context_switches: int | None = None
+    read_bytes: int | None = None  # requested, page cache included
+    written_bytes: int | None = None  # handed to the system
+    context_switches: int | None = None  # of all its processes
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentSpan:
-    """One component within a trial.
+    """One component within a trial."""
 
-    Attributes:
-        component: its name.
-        start_seconds: after the trial's start.
-        end_seconds: after the trial's start.
-        resources: what it used.
-        queue_seconds: how long a remote function's answer was under way or waited for.
-        compute_seconds: the compute time that the function reports.
-    """
-
-    component: str
-    start_seconds: float
-    end_seconds: float
-    resources: ResourceUse = ResourceUse()
+    component: str  # its name
+    start_seconds: float  # after the trial's start
+    end_seconds: float  # after the trial's start
+    resources: ResourceUse = ResourceUse()  # what it used
+    # How long a remote function's answer was under way or waited for.
     queue_seconds: float | None = None
-    compute_seconds: float | None = None
+    compute_seconds: float | None = None  # the compute time that the function reports
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """How a trial ended.
+    """How a trial ended."""
 
-    Attributes:
-        status: one of `TrialStatus`.
-        reason: why it did not end well, or why it is flagged; local text, never released.
-        wall_seconds: from the first component's start to the last one's end; of a trial
-            that was stopped until then, None where it did not begin.
-        startup_seconds: importing and connecting before that.
-        resources: of the whole trial.
-        spans: of its components that began and ended.
-        foreign_cores: cores that others kept busy meanwhile, stolen time included.
-        stolen_cores: cores that the machine's own host took.
-        load_before: load average of the last minute, when it began.
-        load_after: and when it ended.
-    """
-
-    status: TrialStatus
-    reason: str = ""
+    status: TrialStatus  # one of `TrialStatus`
+    reason: str = ""  # why it did not end well, or why it is flagged; local text, never released
+    # From the first component's start to the last one's end; of a trial that was stopped until
+    # then, None where it did not begin.
     wall_seconds: float | None = None
-    startup_seconds: float | None = None
-    resources: ResourceUse = ResourceUse()
-    spans: tuple[ComponentSpan, ...] = ()
+    startup_seconds: float | None = None  # importing and connecting before that
+    resources: ResourceUse = ResourceUse()  # of the whole trial
+    spans: tuple[ComponentSpan, ...] = ()  # of its components that began and ended
+    # Cores that others kept busy meanwhile, stolen time included.
     foreign_cores: float | None = None
-    stolen_cores: float | None = None
-    load_before: float | None = None
-    load_after: float | None = None
+    stolen_cores: float | None = None  # cores that the machine's own host took
+    load_before: float | None = None  # load average of the last minute, when it began
+    load_after: float | None = None  # and when it ended
 
 
 APPLICATION_ID = 0x66704361  # marks the file as a journal of a campaign ("fpCa")
@@ -212,32 +186,20 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class JournalTrial:
-    """A trial that was started.
+    """A trial that was started."""
 
-    Attributes:
-        number: in the order of starting.
-        session: of which run of the campaign.
-        key: what it measures.
-        attempt: 0 for the first one.
-        is_cold: whether nothing of this configuration and component had run before
-            since the machine was started.
-        token: marks its processes.
-        started: when.
-        boot: of the machine.
-        ended: when; None where it was lost in flight.
-        outcome: None where it was lost in flight.
-    """
-
-    number: int
-    session: int
-    key: TrialKey
-    attempt: int
+    number: int  # in the order of starting
+    session: int  # of which run of the campaign
+    key: TrialKey  # what it measures
+    attempt: int  # 0 for the first one
+    # Whether nothing of this configuration and component had run before since the machine was
+    # started.
     is_cold: bool
-    token: str
-    started: datetime
-    boot: str
-    ended: datetime | None
-    outcome: TrialOutcome | None
+    token: str  # marks its processes
+    started: datetime  # when
+    boot: str  # of the machine
+    ended: datetime | None  # when; None where it was lost in flight
+    outcome: TrialOutcome | None  # None where it was lost in flight
 
     @property
     def status(self) -> TrialStatus | None:

@@ -49,27 +49,16 @@ MOST_FREEDOM = 20.0
 
 @dataclass(frozen=True, slots=True)
 class CampaignMeasurements:
-    """Measurements of the whole job by a campaign's trials.
+    """Measurements of the whole job by a campaign's trials."""
 
-    Attributes:
-        campaign: that ran.
-        rows: the configuration of each execution that counts.
-        seconds: its wall time.
-        stopped: configurations of trials that were stopped by their timeout.
-        stopped_seconds: after how long.
-        out_of_memory: configurations that ran out of memory and never ran well.
-        failed: trials that ended badly, for whatever reason.
-        load: of others, while the executions that count were made.
-    """
-
-    campaign: Campaign
-    rows: tuple[int, ...]
-    seconds: tuple[float, ...]
-    stopped: tuple[int, ...]
-    stopped_seconds: tuple[float, ...]
-    out_of_memory: tuple[int, ...]
-    failed: int
-    load: Disturbance
+    campaign: Campaign  # that ran
+    rows: tuple[int, ...]  # the configuration of each execution that counts
+    seconds: tuple[float, ...]  # its wall time
+    stopped: tuple[int, ...]  # configurations of trials that were stopped by their timeout
+    stopped_seconds: tuple[float, ...]  # after how long
+    out_of_memory: tuple[int, ...]  # configurations that ran out of memory and never ran well
+    failed: int  # trials that ended badly, for whatever reason
+    load: Disturbance  # of others, while the executions that count were made
 
     @property
     def configurations(self) -> int:
@@ -136,23 +125,15 @@ class CampaignMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationPrediction:
-    """How long the job takes at one value of every column.
+    """How long the job takes at one value of every column."""
 
-    Attributes:
-        columns: their values.
-        estimate: how long.
-        chance: of meeting the deadline; None without one.
-        memory_problem: why it may not run at all; None where nothing is known.
-        broken_constraint: of the campaign, which rules this configuration out; None if none does.
-        no_promise: why no deadline is promised; None where one may be.
-    """
-
-    columns: Configuration
-    estimate: Prediction
-    chance: float | None
-    memory_problem: str | None
+    columns: Configuration  # their values
+    estimate: Prediction  # how long
+    chance: float | None  # of meeting the deadline; None without one
+    memory_problem: str | None  # why it may not run at all; None where nothing is known
+    # Of the campaign, which rules this configuration out; None if none does.
     broken_constraint: str | None = None
-    no_promise: str | None = None
+    no_promise: str | None = None  # why no deadline is promised; None where one may be
 
     @property
     def holds(self) -> bool | None:

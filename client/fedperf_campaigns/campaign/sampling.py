@@ -49,19 +49,12 @@ _CLOSE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spacing:
-    """The points of a grid.
+    """The points of a grid."""
 
-    Attributes:
-        numbers: columns of numbers that vary, each in [0, 1] over the grid, [rows, numbers].
-        levels: distinct values of each of those, [numbers].
-        words: the word of each column of words as its number, [rows, columns].
-        corners: rows at the corners of size x parallelism, those nearest to each.
-    """
-
-    numbers: Floats
-    levels: Floats
-    words: Rows
-    corners: tuple[Rows, ...]
+    numbers: Floats  # columns of numbers that vary, each in [0, 1] over the grid, [rows, numbers]
+    levels: Floats  # distinct values of each of those, [numbers]
+    words: Rows  # the word of each column of words as its number, [rows, columns]
+    corners: tuple[Rows, ...]  # rows at the corners of size x parallelism, those nearest to each
 
     @classmethod
     def of(cls, table: Table, layout: TableLayout) -> Self:
@@ -211,19 +204,12 @@ MOST_OFFERED = 4_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SamplingGrid:
-    """All configurations of a campaign.
+    """All configurations of a campaign."""
 
-    Attributes:
-        samples: one for each row.
-        places: the same rows, by scale and size.
-        spacing: the same rows, as points.
-        learners: whose mix the error on configurations left out is of.
-    """
-
-    samples: EncodedQueries
-    places: ScaleAndSize
-    spacing: Spacing
-    learners: tuple[Learner, ...]
+    samples: EncodedQueries  # one for each row
+    places: ScaleAndSize  # the same rows, by scale and size
+    spacing: Spacing  # the same rows, as points
+    learners: tuple[Learner, ...]  # whose mix the error on configurations left out is of
 
     @classmethod
     def of(cls, table: Table, *, scale: str, size: str) -> Self:

@@ -29,19 +29,12 @@ _LOST = TrialOutcome(TrialStatus.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class CampaignEnd:
-    """Why a run of a campaign ended.
+    """Why a run of a campaign ended."""
 
-    Attributes:
-        reason: for people.
-        interrupted: whether a user stopped it, so that something is left to do.
-        rows: configurations that the sampler named, in the order of their first turn.
-        is_spent: whether a budget ended it, so that something is left for a larger one.
-    """
-
-    reason: str
-    interrupted: bool
-    rows: tuple[int, ...]
-    is_spent: bool = False
+    reason: str  # for people
+    interrupted: bool  # whether a user stopped it, so that something is left to do
+    rows: tuple[int, ...]  # configurations that the sampler named, in the order of their first turn
+    is_spent: bool = False  # whether a budget ended it, so that something is left for a larger one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +47,11 @@ class SkippedTrial:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRepeats:
-    """One component, or the whole, in one configuration.
+    """One component, or the whole, in one configuration."""
 
-    Attributes:
-        configuration: its number.
-        component: its name, or `WHOLE`.
-        seconds: wall seconds of the repetitions that count.
-    """
-
-    configuration: int
-    component: str
-    seconds: tuple[float, ...]
+    configuration: int  # its number
+    component: str  # its name, or `WHOLE`
+    seconds: tuple[float, ...]  # wall seconds of the repetitions that count
 
     @property
     def median_seconds(self) -> float | None:
@@ -82,27 +69,16 @@ class ConfigurationRepeats:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The results of a campaign for its reports.
+    """The results of a campaign for its reports."""
 
-    Attributes:
-        campaign: that ran.
-        stopped: why its last run ended.
-        sessions: its runs.
-        trials: that were started, in that order.
-        repeats: what counts, by configuration and component.
-        skipped: what never ran.
-        spent_trials: trials with an outcome.
-        spent_seconds: their time, starting and ending included.
-    """
-
-    campaign: Campaign
-    stopped: CampaignEnd
-    sessions: tuple[Session, ...]
-    trials: tuple[JournalTrial, ...]
-    repeats: tuple[ConfigurationRepeats, ...]
-    skipped: tuple[SkippedTrial, ...]
-    spent_trials: int
-    spent_seconds: float
+    campaign: Campaign  # that ran
+    stopped: CampaignEnd  # why its last run ended
+    sessions: tuple[Session, ...]  # its runs
+    trials: tuple[JournalTrial, ...]  # that were started, in that order
+    repeats: tuple[ConfigurationRepeats, ...]  # what counts, by configuration and component
+    skipped: tuple[SkippedTrial, ...]  # what never ran
+    spent_trials: int  # trials with an outcome
+    spent_seconds: float  # their time, starting and ending included
 
     @property
     def statuses(self) -> dict[str, int]:

@@ -30,21 +30,13 @@ class InvalidTableError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """The encoding of one column as features.
+    """The encoding of one column as features."""
 
-    Attributes:
-        name: in the table.
-        words: that it may hold; none for a column of numbers.
-        logged: its numbers are positive and encoded as logs.
-        inverted: the inverse of its numbers is a feature too.
-        unit: divisor of numbers that are not logged, above 0.
-    """
-
-    name: str
-    words: tuple[str, ...] = ()
-    logged: bool = False
-    inverted: bool = False
-    unit: float = 1.0
+    name: str  # in the table
+    words: tuple[str, ...] = ()  # that it may hold; none for a column of numbers
+    logged: bool = False  # its numbers are positive and encoded as logs
+    inverted: bool = False  # the inverse of its numbers is a feature too
+    unit: float = 1.0  # divisor of numbers that are not logged, above 0
 
     def __post_init__(self) -> None:
         if self.inverted and not self.logged:
@@ -87,17 +79,11 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The encoding of a table as samples.
+    """The encoding of a table as samples."""
 
-    Attributes:
-        columns: in the order of the features.
-        scale: name of the column that counts machines or other parallel units.
-        size: name of the column that holds the size of the input.
-    """
-
-    columns: tuple[TableColumn, ...]
-    scale: str
-    size: str
+    columns: tuple[TableColumn, ...]  # in the order of the features
+    scale: str  # name of the column that counts machines or other parallel units
+    size: str  # name of the column that holds the size of the input
 
     def __post_init__(self) -> None:
         for each in (self.scale, self.size):

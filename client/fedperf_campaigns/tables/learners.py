@@ -34,15 +34,10 @@ _LEAST_SECONDS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Ernest:
-    """Ernest's scaling law, fitted to the relative error, on two features that are logs.
+    """Ernest's scaling law, fitted to the relative error, on two features that are logs."""
 
-    Attributes:
-        scale: column of the log scale among the features.
-        size: column of the log size.
-    """
-
-    scale: int
-    size: int
+    scale: int  # column of the log scale among the features
+    size: int  # column of the log size
     name: str = "local ernest"
     start: None = None
     fewest: int = 5
@@ -92,15 +87,10 @@ def fit_ernest(
 
 @dataclass(frozen=True, slots=True)
 class WithShare:
-    """A local process that reads one more feature: the share of the input of each machine.
+    """A local process that reads one more feature: the share of the input of each machine."""
 
-    Attributes:
-        scale: column of the log scale among the features.
-        size: column of the log size.
-    """
-
-    scale: int
-    size: int
+    scale: int  # column of the log scale among the features
+    size: int  # column of the log size
     name: str = "local Gaussian process+share"
     start: None = None
     fewest: int = 3

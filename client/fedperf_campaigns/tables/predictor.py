@@ -59,23 +59,17 @@ LEVEL = 0.9  # of the intervals
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredTable:
-    """Executions of one job, by its columns.
+    """Executions of one job, by its columns."""
 
-    Attributes:
-        layout: of the columns.
-        table: a row for each execution.
-        seconds: wall time of each, float64 [rows].
-        stopped: rows of executions that were stopped before their end.
-        stopped_seconds: after how long, float64 [stopped rows].
-        fixed: columns that the job has one value of: nothing is believed of others but that
-            they are not known.
-    """
-
-    layout: TableLayout
-    table: Table
-    seconds: Floats
+    layout: TableLayout  # of the columns
+    table: Table  # a row for each execution
+    seconds: Floats  # wall time of each, float64 [rows]
+    # Rows of executions that were stopped before their end.
     stopped: Table = field(default_factory=dict)
+    # After how long, float64 [stopped rows].
     stopped_seconds: Floats = field(default_factory=lambda: np.zeros(0))
+    # Columns that the job has one value of: nothing is believed of others but that they are not
+    # known.
     fixed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:

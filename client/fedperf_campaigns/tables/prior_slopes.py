@@ -141,17 +141,11 @@ class InvalidSlopesError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class SlopePrior:
-    """The prior on the slope of one feature; by default the feature does not matter.
+    """The prior on the slope of one feature; by default the feature does not matter."""
 
-    Attributes:
-        mean: of the slope, log seconds per unit of the feature.
-        sd: of the slope.
-        length: distance over which departures fade, in units of the feature.
-    """
-
-    mean: float = 0.0
-    sd: float = 0.0
-    length: float = np.inf
+    mean: float = 0.0  # of the slope, log seconds per unit of the feature
+    sd: float = 0.0  # of the slope
+    length: float = np.inf  # distance over which departures fade, in units of the feature
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.mean) and 0 <= self.sd < np.inf and self.length > 0):
@@ -160,15 +154,10 @@ class SlopePrior:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Repeats of other jobs: evidence of noise before this job has repeats.
+    """Repeats of other jobs: evidence of noise before this job has repeats."""
 
-    Attributes:
-        squares: sum of the squares around the mean of each configuration, log seconds.
-        freedom: repeats beyond the first of each.
-    """
-
-    squares: float = 0.0
-    freedom: float = 0.0
+    squares: float = 0.0  # sum of the squares around the mean of each configuration, log seconds
+    freedom: float = 0.0  # repeats beyond the first of each
 
     def __post_init__(self) -> None:
         if not (0 <= self.squares < np.inf and 0 <= self.freedom < np.inf):
@@ -180,32 +169,21 @@ NO_REPEATS = Scatter()  # scatter in a home that holds this job alone
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlopePosterior:
-    """The posterior of log seconds.
+    """The posterior of log seconds."""
 
-    Attributes:
-        mean: [queries].
-        variance: of the mean, [queries].
-        noise: variance of one execution around it.
-    """
-
-    mean: Floats
-    variance: Floats
-    noise: float
+    mean: Floats  # [queries]
+    variance: Floats  # of the mean, [queries]
+    noise: float  # variance of one execution around it
 
 
 @dataclass(frozen=True, slots=True)
 class PriorSlopes:
-    """The learner with a prior on slopes.
+    """The learner with a prior on slopes."""
 
-    Attributes:
-        priors: of every feature, in their order.
-        scaling: columns of machines and size; without them, no law is tried.
-        elsewhere: repeats of other jobs.
-    """
-
-    priors: tuple[SlopePrior, ...]
+    priors: tuple[SlopePrior, ...]  # of every feature, in their order
+    # Columns of machines and size; without them, no law is tried.
     scaling: ScalingColumns | None = None
-    elsewhere: Scatter = NO_REPEATS
+    elsewhere: Scatter = NO_REPEATS  # repeats of other jobs
     name: str = "prior slopes"
     start: None = None
     fewest: int = 1
@@ -262,23 +240,14 @@ class PriorSlopes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """The line, or the laws with slopes added to them.
+    """The line, or the laws with slopes added to them."""
 
-    Attributes:
-        prior: probability before any run.
-        mean: of the slopes, [features].
-        variance: of the slopes, [features].
-        length: distance over which departures fade, [features].
-        log_seconds: of the training rows, up to a level, [laws, rows].
-        is_law: whether `log_seconds` comes from laws.
-    """
-
-    prior: float
-    mean: Floats
-    variance: Floats
-    length: Floats
-    log_seconds: Floats
-    is_law: bool = False
+    prior: float  # probability before any run
+    mean: Floats  # of the slopes, [features]
+    variance: Floats  # of the slopes, [features]
+    length: Floats  # distance over which departures fade, [features]
+    log_seconds: Floats  # of the training rows, up to a level, [laws, rows]
+    is_law: bool = False  # whether `log_seconds` comes from laws
 
     def lines(self, one: Floats, other: Floats) -> Floats:
         """Return the covariance of level and slopes, [one, other]."""
@@ -294,27 +263,16 @@ class _Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hypothesis:
-    """A point of the grid with its weight.
+    """A point of the grid with its weight."""
 
-    Attributes:
-        weight: over all laws.
-        shape: the line or the laws.
-        laws: weight of each law, of sum 1.
-        departure: variance.
-        reach: of departures.
-        noise: variance.
-        inverse: of the covariance of the known rows.
-        pulls: inverse covariance times the residuals of the known rows, [laws, rows].
-    """
-
-    weight: float
-    shape: _Shape
-    laws: Floats
-    departure: float
-    reach: float
-    noise: float
-    inverse: Floats
-    pulls: Floats
+    weight: float  # over all laws
+    shape: _Shape  # the line or the laws
+    laws: Floats  # weight of each law, of sum 1
+    departure: float  # variance
+    reach: float  # of departures
+    noise: float  # variance
+    inverse: Floats  # of the covariance of the known rows
+    pulls: Floats  # inverse covariance times the residuals of the known rows, [laws, rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -53,39 +53,24 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LabelledGraph:
-    """A successful execution as the model sees it.
+    """A successful execution as the model sees it."""
 
-    Attributes:
-        workload: the unit of privacy that it belongs to.
-        graph: its plan's features.
-        cell: index of its plan's cell in the public basis.
-        log_seconds: natural log of its wall run time.
-        regime: the drift regime in which it finished; 0 is the first.
-    """
-
-    workload: str
-    graph: Features
-    cell: int
-    log_seconds: float
-    regime: int = 0
+    workload: str  # the unit of privacy that it belongs to
+    graph: Features  # its plan's features
+    cell: int  # index of its plan's cell in the public basis
+    log_seconds: float  # natural log of its wall run time
+    regime: int = 0  # the drift regime in which it finished; 0 is the first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReportTask:
-    """The sum of one slot's report without its noise, to be computed.
-
-    Attributes:
-        reference: model that residuals are taken against.
-        since: executions that finished before do not count; None for all.
-        until: executions that finished then or later do not count.
-        sum_of: bounds every workload and sums up (`mechanisms.report_sum`).
-    """
+    """The sum of one slot's report without its noise, to be computed."""
 
     store: Path
-    reference: Checkpoint
-    since: datetime | None
-    until: datetime
-    sum_of: SumWorkloads
+    reference: Checkpoint  # model that residuals are taken against
+    since: datetime | None  # executions that finished before do not count; None for all
+    until: datetime  # executions that finished then or later do not count
+    sum_of: SumWorkloads  # bounds every workload and sums up (`mechanisms.report_sum`)
 
     def __call__(self) -> NDArray[np.int64]:
         """Return the private sum; StorageError if the store cannot be read."""
@@ -98,19 +83,15 @@ class ReportTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedTask:
-    """The sum of one slot's linearized update without its noise, to be computed.
-
-    Attributes:
-        arrays: of the model that is linearized, in the order of the architecture.
-        anchors: the public plans that the query is about, with their variants.
-        regime_starts: when each drift regime after the first one began.
-    """
+    """The sum of one slot's linearized update without its noise, to be computed."""
 
     store: Path
+    # Of the model that is linearized, in the order of the architecture.
     arrays: Sequence[NDArray[np.float32]]
     question: LinearizedQuery
+    # The public plans that the query is about, with their variants.
     anchors: Sequence[PlanOnCluster]
-    regime_starts: Sequence[datetime] = ()
+    regime_starts: Sequence[datetime] = ()  # when each drift regime after the first one began
 
     def __call__(self) -> NDArray[np.int64]:
         """Return the private sum over all own workloads.

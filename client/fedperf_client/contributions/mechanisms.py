@@ -108,44 +108,29 @@ class NoiseSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResiduals:
-    """One workload's executions as a report sees them.
+    """One workload's executions as a report sees them."""
 
-    Attributes:
-        cells: int64 [executions], `basis.cell_of(plan).index` of each.
-        residuals: float64 [executions], log measured minus log predicted seconds.
-    """
-
-    cells: Integers
-    residuals: Floats
+    cells: Integers  # int64 [executions], `basis.cell_of(plan).index` of each
+    residuals: Floats  # float64 [executions], log measured minus log predicted seconds
 
 
 @dataclass(frozen=True, slots=True)
 class PointResiduals:
-    """One workload's executions as a design sees them.
+    """One workload's executions as a design sees them."""
 
-    Attributes:
-        points: int64 [executions], the point of the design at which each ran.
-        residuals: float64 [executions], log measured minus log predicted seconds.
-        shares: of each execution in the mean, float64 [executions]; equal ones where None.
-    """
-
-    points: Integers
-    residuals: Floats
+    points: Integers  # int64 [executions], the point of the design at which each ran
+    residuals: Floats  # float64 [executions], log measured minus log predicted seconds
+    # Of each execution in the mean, float64 [executions]; equal ones where None.
     shares: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadFeatures:
-    """One workload's executions as a linearized update sees them.
+    """One workload's executions as a linearized update sees them."""
 
-    Attributes:
-        features: of each direction, float64 [executions, DIRECTIONS].
-        residuals: float64 [executions], measured minus predicted, of the standardised output.
-        shares: of each execution in the mean, float64 [executions]; equal ones where None.
-    """
-
-    features: Floats
-    residuals: Floats
+    features: Floats  # of each direction, float64 [executions, DIRECTIONS]
+    residuals: Floats  # float64 [executions], measured minus predicted, of the standardised output
+    # Of each execution in the mean, float64 [executions]; equal ones where None.
     shares: Floats | None = None
 
 

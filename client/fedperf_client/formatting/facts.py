@@ -20,19 +20,12 @@ _LONGEST_LIST = 4
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One fact.
+    """One fact."""
 
-    Attributes:
-        name: its key in JSON, None if JSON leaves it out.
-        value: its value in JSON.
-        heading: its heading for people, None if only JSON has it.
-        text: its value for people, None for that of its unit.
-    """
-
-    name: str | None
-    value: object = None
-    heading: str | None = None
-    text: object = None
+    name: str | None  # its key in JSON, None if JSON leaves it out
+    value: object = None  # its value in JSON
+    heading: str | None = None  # its heading for people, None if only JSON has it
+    text: object = None  # its value for people, None for that of its unit
 
     @property
     def entry(self) -> object:

@@ -151,17 +151,12 @@ class WorkflowEntry(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class WrittenWorkflow:
-    """The contents of a workflow file.
-
-    Attributes:
-        execution_id: id of the run in the file, None if a person wrote it.
-        job: facts of that run, None if the plan has all rows of its sources.
-    """
+    """The contents of a workflow file."""
 
     plan: Plan
     cluster: ClusterEntry
-    execution_id: str | None = None
-    job: KnownJob | None = None
+    execution_id: str | None = None  # id of the run in the file, None if a person wrote it
+    job: KnownJob | None = None  # facts of that run, None if the plan has all rows of its sources
 
     def cluster_or(self, usual: ClusterConfig) -> ClusterConfig:
         """Return the resources in the file, completed by those of `usual`."""

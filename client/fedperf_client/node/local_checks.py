@@ -87,30 +87,19 @@ class SourceWatch:
 
 @dataclass(frozen=True, slots=True)
 class DriftCheckResult:
-    """The result of one drift check.
+    """The result of one drift check."""
 
-    Attributes:
-        executions: number in the store by then.
-        drifts: in all streams, in order of time within each.
-        seconds: its duration.
-    """
-
-    executions: int
-    drifts: tuple[StreamDrift, ...]
-    seconds: float
+    executions: int  # number in the store by then
+    drifts: tuple[StreamDrift, ...]  # in all streams, in order of time within each
+    seconds: float  # its duration
 
 
 @dataclass(frozen=True, slots=True)
 class DriftTask:
-    """One drift check, which runs in another process and can be pickled.
+    """One drift check, which runs in another process and can be pickled."""
 
-    Attributes:
-        store: the organization's database of executions.
-        before: result of the previous check; None at first.
-    """
-
-    store: Path
-    before: DriftCheckResult | None
+    store: Path  # the organization's database of executions
+    before: DriftCheckResult | None  # result of the previous check; None at first
 
     def __call__(self) -> DriftCheckResult:
         """Check the present streams, or return `before`; errors as `load_drift_streams`."""

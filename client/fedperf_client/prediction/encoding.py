@@ -53,21 +53,15 @@ class InvalidHistoryError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Local executions as queries with measured run times.
+    """Local executions as queries with measured run times."""
 
-    Attributes:
-        queries: the plans and their resources, [executions].
-        workloads: the workload of each execution; folds never split one.
-        log_seconds: natural log of the measured wall seconds, float64 [executions].
-        finished_at: with time zone, [executions]; None if unknown or irrelevant.
-        censored: right-censored executions, which failed or were stopped, and the natural log of
-            the wall seconds until then.
-    """
-
-    queries: tuple[PlanOnCluster, ...]
-    workloads: tuple[str, ...]
-    log_seconds: Floats
+    queries: tuple[PlanOnCluster, ...]  # the plans and their resources, [executions]
+    workloads: tuple[str, ...]  # the workload of each execution; folds never split one
+    log_seconds: Floats  # natural log of the measured wall seconds, float64 [executions]
+    # With time zone, [executions]; None if unknown or irrelevant.
     finished_at: tuple[datetime, ...] | None = None
+    # Right-censored executions, which failed or were stopped, and the natural log of the wall
+    # seconds until then.
     censored: tuple[tuple[PlanOnCluster, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -117,18 +111,15 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class EncodedQueries:
-    """Queries as the numbers that learners read.
+    """Queries as the numbers that learners read."""
 
-    Attributes:
-        features: flat features of plans [queries, FLAT_FEATURES], or of a table's layout; float64.
-        cells: cell of the public basis, or number of the public point; int64 [queries].
-        starts: log seconds that each pretrained model predicts, by name, float64 [queries].
-        shares: weight of each where a learner is fitted, float64 [queries]; None if all are 1.
-    """
-
+    # Flat features of plans [queries, FLAT_FEATURES], or of a table's layout; float64.
     features: Floats
+    # Cell of the public basis, or number of the public point; int64 [queries].
     cells: NDArray[np.int64]
+    # Log seconds that each pretrained model predicts, by name, float64 [queries].
     starts: Mapping[str, Floats]
+    # Weight of each where a learner is fitted, float64 [queries]; None if all are 1.
     shares: Floats | None = None
 
     def __len__(self) -> int:
@@ -165,18 +156,13 @@ class Identity(NamedTuple):
     that did the work, only its own runs predict it, and `job` identifies them. Without row counts,
     runs of one workload are of one size if they read as many bytes within a tenth. If the engine
     counted no bytes either, they need as many tasks and the same description.
-
-    Attributes:
-        configuration: equal for runs of a job on the same resources.
-        job: equal for runs of a job on any resources, if only its own runs predict it; else 0.
-        read_bytes: 0 if not counted, or if rows are known.
-        mark: of tasks and description; 0 if rows are known.
     """
 
-    configuration: int
+    configuration: int  # equal for runs of a job on the same resources
+    # Equal for runs of a job on any resources, if only its own runs predict it; else 0.
     job: int = 0
-    read_bytes: float = 0.0
-    mark: int = 0
+    read_bytes: float = 0.0  # 0 if not counted, or if rows are known
+    mark: int = 0  # of tasks and description; 0 if rows are known
 
 
 def is_training_example(execution: Execution) -> bool:
@@ -271,36 +257,20 @@ _PAIRS = len(OperatorKind) * len(Platform)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutionTable:
-    """Columns of local executions, [executions] each.
+    """Columns of local executions, [executions] each."""
 
-    Attributes:
-        number: key in the store.
-        finished_at: microseconds since 1970.
-        workload: equal for executions of one workload.
-        source: equal for executions that one program in one version recorded.
-        is_ok: whether it ended well; the others are right-censored.
-        log_seconds: natural log of the measured wall seconds.
-        cell: of the public basis.
-        start: log seconds that the public pretrained model predicts.
-        source_rows: rows of all sources.
-        largest_rows: rows of the largest output.
-        operators: of the plan.
-        cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
-        configuration, job, read_bytes, mark: see `Identity`.
-        teaches: whether it is evidence for other jobs.
-        pairs: packed bits: which kinds of operators ran on which platforms, [executions, bytes].
-    """
-
-    number: Ints
-    finished_at: Ints
-    workload: Ints
-    source: Ints
-    is_ok: Mask
-    log_seconds: Floats
-    cell: Ints
-    start: Floats
-    source_rows: Floats
-    largest_rows: Floats
+    number: Ints  # key in the store
+    finished_at: Ints  # microseconds since 1970
+    workload: Ints  # equal for executions of one workload
+    source: Ints  # equal for executions that one program in one version recorded
+    is_ok: Mask  # whether it ended well; the others are right-censored
+    log_seconds: Floats  # natural log of the measured wall seconds
+    cell: Ints  # of the public basis
+    start: Floats  # log seconds that the public pretrained model predicts
+    source_rows: Floats  # rows of all sources
+    largest_rows: Floats  # rows of the largest output
+    # Of the plan. cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
+    # configuration, job, read_bytes, mark: see `Identity`.
     operators: Ints
     cores: Ints
     nodes: Ints
@@ -311,7 +281,8 @@ class ExecutionTable:
     job: Ints
     read_bytes: Floats
     mark: Ints
-    teaches: Mask
+    teaches: Mask  # whether it is evidence for other jobs
+    # Packed bits: which kinds of operators ran on which platforms, [executions, bytes].
     pairs: NDArray[np.uint8]
 
     def __len__(self) -> int:

@@ -41,18 +41,13 @@ LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
 
 @dataclass(frozen=True, slots=True)
 class GainPoint:
-    """Median q-errors with so many own executions.
+    """Median q-errors with so many own executions."""
 
-    Attributes:
-        executions: own ones in the training data.
-        predictions: number of predicted executions of other workloads.
-        errors: median q-error by way to predict; NaN for local predictions without executions.
-        coverage: share of them inside the personalized 90 % interval; None where not evaluated.
-    """
-
-    executions: int
-    predictions: int
+    executions: int  # own ones in the training data
+    predictions: int  # number of predicted executions of other workloads
+    # Median q-error by way to predict; NaN for local predictions without executions.
     errors: Mapping[str, float]
+    # Share of them inside the personalized 90 % interval; None where not evaluated.
     coverage: float | None = None
 
 

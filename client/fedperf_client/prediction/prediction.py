@@ -135,15 +135,10 @@ class Distribution(ABC):
 
 @dataclass(frozen=True, slots=True)
 class StudentT(Distribution):
-    """A Student t centred at 0.
+    """A Student t centred at 0."""
 
-    Attributes:
-        scale: log seconds.
-        degrees: of freedom, not necessarily a whole number.
-    """
-
-    scale: float
-    degrees: float
+    scale: float  # log seconds
+    degrees: float  # of freedom, not necessarily a whole number
 
     def __post_init__(self) -> None:
         if not (0 < self.scale < math.inf and 0 < self.degrees < math.inf):
@@ -168,18 +163,12 @@ class StudentT(Distribution):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tail:
-    """The ranks of errors on one side of the median, and a Student t beyond them.
+    """The ranks of errors on one side of the median, and a Student t beyond them."""
 
-    Attributes:
-        errors: away from the median, ascending, [executions]. Errors on the other side are
-            negative.
-        probability: that a new error is at most as large, ascending, [executions].
-        beyond: the distribution beyond the last rank.
-    """
-
+    # Away from the median, ascending, [executions]. Errors on the other side are negative.
     errors: Floats
-    probability: Floats
-    beyond: StudentT
+    probability: Floats  # that a new error is at most as large, ascending, [executions]
+    beyond: StudentT  # the distribution beyond the last rank
 
     def quantile(self, share: float) -> float:
         if share <= MEDIAN:
@@ -198,15 +187,10 @@ class _Tail:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ErrorDistribution(Distribution):
-    """The empirical distribution of the errors of new workloads; see the module docstring.
+    """The empirical distribution of the errors of new workloads; see the module docstring."""
 
-    Attributes:
-        workloads: how many the errors are of.
-        student: the distribution beyond the observed ranks.
-    """
-
-    workloads: int
-    student: StudentT
+    workloads: int  # how many the errors are of
+    student: StudentT  # the distribution beyond the observed ranks
     _above: _Tail
     _below: _Tail
 
@@ -281,19 +265,12 @@ class _ScaledDistribution(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class _CensoredDistribution(Distribution):
-    """A distribution with at most `most` of its mass below `bound`.
+    """A distribution with at most `most` of its mass below `bound`."""
 
-    Attributes:
-        base: the distribution without the bound; more than `most` of it lies below.
-        bound: log seconds from the predicted median.
-        most: probability, in (0, 1).
-        beyond: how far above the bound the rest lies.
-    """
-
-    base: Distribution
-    bound: float
-    most: float
-    beyond: StudentT
+    base: Distribution  # the distribution without the bound; more than `most` of it lies below
+    bound: float  # log seconds from the predicted median
+    most: float  # probability, in (0, 1)
+    beyond: StudentT  # how far above the bound the rest lies
 
     def quantile(self, share: float) -> float:
         if share <= self.most:
@@ -380,17 +357,12 @@ class EvidenceSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The data behind a prediction.
+    """The data behind a prediction."""
 
-    Attributes:
-        source: main source.
-        runs: local runs of the same configuration, or of the plan on other resources.
-        error_correlation: share of the squared error in common with other predictions about the
-            same job; 0 if the prediction rests on runs of the same configuration.
-    """
-
-    source: EvidenceSource = EvidenceSource.OWN_JOBS
-    runs: int = 0
+    source: EvidenceSource = EvidenceSource.OWN_JOBS  # main source
+    runs: int = 0  # local runs of the same configuration, or of the plan on other resources
+    # Share of the squared error in common with other predictions about the same job; 0 if the
+    # prediction rests on runs of the same configuration.
     error_correlation: float = 0.0
 
     def with_common_error(self, half_width: float, distribution: Distribution) -> Self:
@@ -430,24 +402,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A predicted run time with the distribution of its error.
+    """A predicted run time with the distribution of its error."""
 
-    Attributes:
-        log_seconds: natural log of the predicted wall seconds.
-        distribution: of measured minus predicted log seconds. Its median is 0, except where
-            right-censored runs moved it.
-        confidence_level: share of executions that the interval should cover.
-        regime: relation of the query to the training runs.
-        evidence: the data behind it.
-        extrapolating: whether the query lies outside the training support; then the interval is
-            widened, and its level is not guaranteed.
-    """
-
-    log_seconds: float
+    log_seconds: float  # natural log of the predicted wall seconds
+    # Of measured minus predicted log seconds. Its median is 0, except where right-censored runs
+    # moved it.
     distribution: Distribution
-    confidence_level: float = 0.9
-    regime: QueryRegime = QueryRegime.SEEN
-    evidence: Evidence = Evidence()
+    confidence_level: float = 0.9  # share of executions that the interval should cover
+    regime: QueryRegime = QueryRegime.SEEN  # relation of the query to the training runs
+    evidence: Evidence = Evidence()  # the data behind it
+    # Whether the query lies outside the training support; then the interval is widened, and its
+    # level is not guaranteed.
     extrapolating: bool = False
 
     def __post_init__(self) -> None:

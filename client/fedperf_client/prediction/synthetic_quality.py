@@ -32,26 +32,17 @@ CAVEAT = (
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """SDMetrics scores from 0 to 1; None where they cannot be computed.
+    """SDMetrics scores from 0 to 1; None where they cannot be computed."""
 
-    Attributes:
-        executions: number of own executions that were compared.
-        synthetic_rows: number of rows that were compared.
-        score: mean of the next two.
-        column_shapes: similarity of the distributions of single columns.
-        column_pairs: similarity of the dependencies of pairs of columns.
-        closest_record: distance of synthetic rows from own executions, relative to rows drawn
-            uniformly between the own extremes.
-        caveat: on the use of these figures.
-    """
-
-    executions: int
-    synthetic_rows: int
-    score: float | None
-    column_shapes: float | None
-    column_pairs: float | None
+    executions: int  # number of own executions that were compared
+    synthetic_rows: int  # number of rows that were compared
+    score: float | None  # mean of the next two
+    column_shapes: float | None  # similarity of the distributions of single columns
+    column_pairs: float | None  # similarity of the dependencies of pairs of columns
+    # Distance of synthetic rows from own executions, relative to rows drawn uniformly between the
+    # own extremes.
     closest_record: float | None
-    caveat: str = CAVEAT
+    caveat: str = CAVEAT  # on the use of these figures
 
     def as_row(self) -> dict[str, object]:
         """Return the figures by name, rounded for reading."""

@@ -52,58 +52,33 @@ class ReceiptCheck:
 
 @dataclass(frozen=True, slots=True)
 class PastRelease:
-    """A slot that was charged.
+    """A slot that was charged."""
 
-    Attributes:
-        name: of the slot, with its period where that is not the newest.
-        key: the slot.
-        kind: name of the kind in `releases.kinds`.
-        period_start: of its period.
-        entry: of the ledger.
-        state: charged (nothing was drawn), sealed, withheld, handed out or confirmed.
-        because: why it was not sent: a `WithholdReason`, `NOT_DRAWN`, or None if it was.
-        decision: the last decision about it, if any.
-        epsilon: its cost alone.
-        replace_one_epsilon: the same when one workload is replaced.
-        payload_sha256: of the bytes that were drawn, hexadecimal; empty if none were.
-        receipt: the coordinator's; None if none was stored.
-    """
-
-    name: str
-    key: SlotKey
-    kind: str
-    period_start: datetime
-    entry: LedgerEntry
-    state: str
-    because: str | None
-    decision: Decision | None
-    epsilon: float
-    replace_one_epsilon: float
-    payload_sha256: str
-    receipt: ReceiptCheck | None
+    name: str  # of the slot, with its period where that is not the newest
+    key: SlotKey  # the slot
+    kind: str  # name of the kind in `releases.kinds`
+    period_start: datetime  # of its period
+    entry: LedgerEntry  # of the ledger
+    state: str  # charged (nothing was drawn), sealed, withheld, handed out or confirmed
+    because: str | None  # why it was not sent: a `WithholdReason`, `NOT_DRAWN`, or None if it was
+    decision: Decision | None  # the last decision about it, if any
+    epsilon: float  # its cost alone
+    replace_one_epsilon: float  # the same when one workload is replaced
+    payload_sha256: str  # of the bytes that were drawn, hexadecimal; empty if none were
+    receipt: ReceiptCheck | None  # the coordinator's; None if none was stored
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One budget with its promise and the part that is spent.
+    """One budget with its promise and the part that is spent."""
 
-    Attributes:
-        period: that the budget is for; None for the lifetime.
-        budget: the promise.
-        planned: epsilon of all slots of the schedules, made or not, extra ones as far as used.
-        spent: epsilon of the slots that were charged.
-        spent_replace_one: the same when one workload is replaced.
-        slots: number of planned slots.
-        made: number of charged ones.
-    """
-
-    period: Period | None
-    budget: PrivacyBudget
-    planned: float
-    spent: float
-    spent_replace_one: float
-    slots: int
-    made: int
+    period: Period | None  # that the budget is for; None for the lifetime
+    budget: PrivacyBudget  # the promise
+    planned: float  # epsilon of all slots of the schedules, made or not, extra ones as far as used
+    spent: float  # epsilon of the slots that were charged
+    spent_replace_one: float  # the same when one workload is replaced
+    slots: int  # number of planned slots
+    made: int  # number of charged ones
 
     @property
     def left(self) -> float:

@@ -24,25 +24,15 @@ _BUSY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """The contents of one kind of file.
+    """The contents of one kind of file."""
 
-    Attributes:
-        name: in error messages.
-        application_id: marks files of the kind.
-        schema_version: of the tables; a file of any other version is refused.
-        tables: SQL statements that create them, with their constraints.
-        keys: the key column of every table.
-        unit: what its entries are called in error messages.
-        count: SQL query of the number of its entries.
-    """
-
-    name: str
-    application_id: int
-    schema_version: int
-    tables: tuple[str, ...]
-    keys: Mapping[str, str]
-    unit: str
-    count: str
+    name: str  # in error messages
+    application_id: int  # marks files of the kind
+    schema_version: int  # of the tables; a file of any other version is refused
+    tables: tuple[str, ...]  # SQL statements that create them, with their constraints
+    keys: Mapping[str, str]  # the key column of every table
+    unit: str  # what its entries are called in error messages
+    count: str  # SQL query of the number of its entries
 
 
 PERIOD_LEDGER = FileLayout(
@@ -232,20 +222,14 @@ _DIGEST_BYTES = 32
 class ConfirmedRelease:
     """The content of a verified receipt: the coordinator received these bytes for this slot.
 
-    Attributes:
-        release_id: of the slot.
-        payload_sha256: of the bytes.
-        sequence: counts the organization's releases from 1.
-        signed: the serialized SignedReceipt, which an operator can show.
-
     Raises:
         InvalidInputError: these are no digests, or the sequence does not start at 1.
     """
 
-    release_id: bytes
-    payload_sha256: bytes
-    sequence: int
-    signed: bytes
+    release_id: bytes  # of the slot
+    payload_sha256: bytes  # of the bytes
+    sequence: int  # counts the organization's releases from 1
+    signed: bytes  # the serialized SignedReceipt, which an operator can show
 
     def __post_init__(self) -> None:
         lengths = {len(self.release_id), len(self.payload_sha256)}

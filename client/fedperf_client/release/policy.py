@@ -58,41 +58,31 @@ class ConfigurationSecrecy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The releases that an organization allows in a period.
+    """The releases that an organization allows in a period."""
 
-    Attributes:
-        size_class: small: reports only; large: model updates as well.
-        nominal_workloads: about how many workloads a period holds, and the history that a first
-            report is about; declared, not counted.
-        workloads_per_window: about how many of them run in each window, declared as well; None
-            if each runs in one window only. Where they recur, every report is about more of
-            them, so that more reports are worth their noise; what they cost stays the same.
-        epsilon: the budget of all releases of a period together.
-        delta: of the budget; below 1 / nominal_workloads.
-        lifetime_epsilon: the budget of all periods together, at the same delta; None for the
-            default of `PrivacyBudget`. The value of the first period holds for good.
-        configurations: private, the default; public: exact numbers of workloads per cell leave
-            with reports, without noise, and only run times are protected.
-        residual_report: whether reports leave.
-        model_update: whether model updates leave.
-        report_share: share of epsilon for reports where model updates leave as well.
-        residual_clip: bound on the log residual, in log seconds; a first stage is twice as wide,
-            as far as that may be declared.
-        occupied_cells: about how many cells of the basis the workloads fall into.
-    """
-
-    size_class: SizeClass
+    size_class: SizeClass  # small: reports only; large: model updates as well
+    # About how many workloads a period holds, and the history that a first report is about;
+    # declared, not counted.
     nominal_workloads: float
+    # About how many of them run in each window, declared as well; None if each runs in one window
+    # only. Where they recur, every report is about more of them, so that more reports are worth
+    # their noise; what they cost stays the same.
     workloads_per_window: float | None = None
-    epsilon: float = DEFAULT_EPSILON
-    delta: float = DEFAULT_DELTA
+    epsilon: float = DEFAULT_EPSILON  # the budget of all releases of a period together
+    delta: float = DEFAULT_DELTA  # of the budget; below 1 / nominal_workloads
+    # The budget of all periods together, at the same delta; None for the default of
+    # `PrivacyBudget`. The value of the first period holds for good.
     lifetime_epsilon: float | None = None
+    # Private, the default; public: exact numbers of workloads per cell leave with reports, without
+    # noise, and only run times are protected.
     configurations: ConfigurationSecrecy = ConfigurationSecrecy.PRIVATE
-    residual_report: ReleaseMode = ReleaseMode.AUTO
-    model_update: ReleaseMode = ReleaseMode.AUTO
-    report_share: float = 0.5
+    residual_report: ReleaseMode = ReleaseMode.AUTO  # whether reports leave
+    model_update: ReleaseMode = ReleaseMode.AUTO  # whether model updates leave
+    report_share: float = 0.5  # share of epsilon for reports where model updates leave as well
+    # Bound on the log residual, in log seconds; a first stage is twice as wide, as far as that may
+    # be declared.
     residual_clip: float = 1.5
-    occupied_cells: int = 24
+    occupied_cells: int = 24  # about how many cells of the basis the workloads fall into
 
     def __post_init__(self) -> None:
         problems = [

@@ -59,27 +59,16 @@ _KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.FILTER, OperatorKind.SINK)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A preview of one slot before its noise is sampled.
+    """A preview of one slot before its noise is sampled."""
 
-    Attributes:
-        slot: with its privacy parameters.
-        schema: names and shapes of the values that are sent.
-        payload_bytes: size of the release, without signature.
-        epsilon: the cost of this slot alone.
-        replace_one_epsilon: the same when one workload is replaced.
-        spent: epsilon of the period's charges until now.
-        spent_after: epsilon with this slot as the next one.
-        sample: the mechanism's result on public data.
-    """
-
-    slot: Slot
-    schema: tuple[str, ...]
-    payload_bytes: int
-    epsilon: float
-    replace_one_epsilon: float
-    spent: float
-    spent_after: float
-    sample: NoisySum
+    slot: Slot  # with its privacy parameters
+    schema: tuple[str, ...]  # names and shapes of the values that are sent
+    payload_bytes: int  # size of the release, without signature
+    epsilon: float  # the cost of this slot alone
+    replace_one_epsilon: float  # the same when one workload is replaced
+    spent: float  # epsilon of the period's charges until now
+    spent_after: float  # epsilon with this slot as the next one
+    sample: NoisySum  # the mechanism's result on public data
 
 
 def preview(

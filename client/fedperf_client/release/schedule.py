@@ -77,36 +77,22 @@ class OmittedSlots:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSchedule:
-    """A schedule with its omitted slots and its cost.
+    """A schedule with its omitted slots and its cost."""
 
-    Attributes:
-        schedule: every slot of the period.
-        budget: the most that all slots together may cost.
-        not_planned: the omitted slots, with reasons for people.
-        epsilon: the cost of all slots together, for add or remove one workload.
-        replace_one_epsilon: the same when one workload is replaced, shown beside it.
-    """
-
-    schedule: Schedule
-    budget: PrivacyBudget
-    not_planned: tuple[OmittedSlots, ...]
-    epsilon: float
-    replace_one_epsilon: float
+    schedule: Schedule  # every slot of the period
+    budget: PrivacyBudget  # the most that all slots together may cost
+    not_planned: tuple[OmittedSlots, ...]  # the omitted slots, with reasons for people
+    epsilon: float  # the cost of all slots together, for add or remove one workload
+    replace_one_epsilon: float  # the same when one workload is replaced, shown beside it
 
 
 @dataclass(frozen=True, slots=True)
 class ReportGroup:
-    """A plain report and the directed ones that refine it, about the same executions.
+    """A plain report and the directed ones that refine it, about the same executions."""
 
-    Attributes:
-        keys: of their slots, in the order in which they open.
-        window: of the plain one.
-        workloads: declared number that it is about.
-    """
-
-    keys: tuple[SlotKey, ...]
-    window: int
-    workloads: float
+    keys: tuple[SlotKey, ...]  # of their slots, in the order in which they open
+    window: int  # of the plain one
+    workloads: float  # declared number that it is about
 
     def signal_to_noise(self, policy: Policy, noise_multiplier: float) -> float:
         """Return the expected count in an occupied cell, scaled, over the noise's stddev.
@@ -120,54 +106,37 @@ class ReportGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReportPlan:
-    """The reports of a period, by groups.
+    """The reports of a period, by groups."""
 
-    Attributes:
-        groups: in the order in which they leave; none where nothing is worth its noise.
-        windows: number of remaining windows, that of the first report included.
-        signal_to_noise: the least of the groups; of a single group where there is none.
-        mean_error: stddev of the posterior of an occupied cell, log seconds, the mean over the
-            remaining windows.
-    """
-
+    # In the order in which they leave; none where nothing is worth its noise.
     groups: tuple[ReportGroup, ...] = ()
-    windows: int = 0
-    signal_to_noise: float = 0.0
+    windows: int = 0  # number of remaining windows, that of the first report included
+    signal_to_noise: float = 0.0  # the least of the groups; of a single group where there is none
+    # Stddev of the posterior of an occupied cell, log seconds, the mean over the remaining windows.
     mean_error: float = math.sqrt(PRIOR_VARIANCE)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The executions that a report is about: those that finished from `since` to before `until`.
+    """The executions that a report is about: those that finished from `since` to before `until`."""
 
-    Attributes:
-        since: None for all that ever finished.
-        until: start of the report's own window, so that only completed windows count; of a
-            first report the time at which it opens.
-    """
-
-    since: datetime | None
+    since: datetime | None  # None for all that ever finished
+    # Start of the report's own window, so that only completed windows count; of a first report the
+    # time at which it opens.
     until: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleForecast:
-    """The expected figures of a period.
+    """The expected figures of a period."""
 
-    Attributes:
-        first_opens_at: of the first release; what is stored by then counts. None where nothing
-            leaves.
-        first_leaves_at: when the first release leaves.
-        reports: number of report slots.
-        updates: number of model updates, without extra ones.
-        expected_error: factor by which the correction of a cell is off, one stddev, averaged
-            over the rest of the period; without any reports it is e.
-    """
-
+    # Of the first release; what is stored by then counts. None where nothing leaves.
     first_opens_at: datetime | None
-    first_leaves_at: datetime | None
-    reports: int
-    updates: int
+    first_leaves_at: datetime | None  # when the first release leaves
+    reports: int  # number of report slots
+    updates: int  # number of model updates, without extra ones
+    # Factor by which the correction of a cell is off, one stddev, averaged over the rest of the
+    # period; without any reports it is e.
     expected_error: float
 
 

@@ -49,19 +49,12 @@ from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, Platform
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """The best plan on one size of cluster.
+    """The best plan on one size of cluster."""
 
-    Attributes:
-        cluster: the size.
-        choice: what runs where there.
-        estimate: how long, on platforms that are warm.
-        deadline_seconds: to be met; None without one.
-    """
-
-    cluster: ClusterConfig
-    choice: Choice
-    estimate: Prediction
-    deadline_seconds: float | None = None
+    cluster: ClusterConfig  # the size
+    choice: Choice  # what runs where there
+    estimate: Prediction  # how long, on platforms that are warm
+    deadline_seconds: float | None = None  # to be met; None without one
 
     @property
     def seconds(self) -> float:
@@ -118,30 +111,19 @@ MOST_MOVES = 64  # of the largest groups, that are looked at
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One group of operators on another platform, all else as chosen.
+    """One group of operators on another platform, all else as chosen."""
 
-    Attributes:
-        operators: positions of neighbours that share a platform in the choice.
-        to: where they would be.
-        plan: the whole plan then.
-    """
-
-    operators: tuple[int, ...]
-    to: Platform
-    plan: Alternative
+    operators: tuple[int, ...]  # positions of neighbours that share a platform in the choice
+    to: Platform  # where they would be
+    plan: Alternative  # the whole plan then
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceComparison:
-    """A comparison of the choice with the current plan, or else with the best single platform.
+    """A comparison of the choice with the current plan, or else with the best single platform."""
 
-    Attributes:
-        plan: of the rival, on the size of the choice.
-        chance: that the choice takes less time.
-    """
-
-    plan: Alternative
-    chance: float
+    plan: Alternative  # of the rival, on the size of the choice
+    chance: float  # that the choice takes less time
 
     @property
     def is_open(self) -> bool:
@@ -151,34 +133,24 @@ class ChoiceComparison:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommended size and plan, with alternatives.
+    """The recommended size and plan, with alternatives."""
 
-    Attributes:
-        job: what is to run.
-        constraints: what the plan keeps to.
-        best: the right size and its plan; where no size meets the deadline, the most probable; the
-            size that it has where no other is better for sure.
-        keeps_deadline: whether it meets the deadline; None without one.
-        sizes: every size with its best plan, small ones first.
-        too_small: sizes on which an operator fits nowhere, and why.
-        rivals: other plans on the size of `best`, the fastest first.
-        moves: what the groups of the choice would do elsewhere, on that size.
-        costs: additive costs on that size.
-        rivalry: the comparison of the choice; None where it is the current plan.
-        rival_size: the right size by medians where `best` is the one that it has, as no
-            difference can be told; else None.
-    """
-
-    job: Job
-    constraints: PlanConstraints
+    job: Job  # what is to run
+    constraints: PlanConstraints  # what the plan keeps to
+    # The right size and its plan; where no size meets the deadline, the most probable; the size
+    # that it has where no other is better for sure.
     best: ClusterChoice
-    keeps_deadline: bool | None
-    sizes: tuple[ClusterChoice, ...]
+    keeps_deadline: bool | None  # whether it meets the deadline; None without one
+    sizes: tuple[ClusterChoice, ...]  # every size with its best plan, small ones first
+    # Sizes on which an operator fits nowhere, and why.
     too_small: tuple[tuple[ClusterConfig, str], ...]
-    rivals: tuple[Alternative, ...]
-    moves: tuple[Move, ...]
-    costs: AdditiveCosts
+    rivals: tuple[Alternative, ...]  # other plans on the size of `best`, the fastest first
+    moves: tuple[Move, ...]  # what the groups of the choice would do elsewhere, on that size
+    costs: AdditiveCosts  # additive costs on that size
+    # The comparison of the choice; None where it is the current plan.
     rivalry: ChoiceComparison | None
+    # The right size by medians where `best` is the one that it has, as no difference can be told;
+    # else None.
     rival_size: ClusterChoice | None
 
     @property
@@ -418,16 +390,11 @@ def _single(job: Job, platforms: Sequence[Platform], allowed: Mask) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class PlanRuns:
-    """How the runs of one plan went.
+    """How the runs of one plan went."""
 
-    Attributes:
-        runtime_seconds: median of its runs on engines that are awake; None where one of them
-            did not end well.
-        reason: why it did not; empty otherwise.
-    """
-
+    # Median of its runs on engines that are awake; None where one of them did not end well.
     runtime_seconds: float | None
-    reason: str = ""
+    reason: str = ""  # why it did not; empty otherwise
 
 
 @dataclass(frozen=True, slots=True)

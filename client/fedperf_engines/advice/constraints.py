@@ -39,22 +39,17 @@ _HOW_TO_INSTALL = {
 
 @dataclass(frozen=True, slots=True)
 class PlanConstraints:
-    """The constraints that every plan meets.
+    """The constraints that every plan meets."""
 
-    Attributes:
-        platforms: to choose from.
-        pinned: operators, by position, that stay on a platform.
-        memory: bytes that an operator may use at once on a platform.
-        memory_of_others: the same, on platforms without an entry; None for the memory of a
-            node on those that cannot spill.
-        warm: platforms that are running already.
-    """
-
-    platforms: tuple[Platform, ...]
+    platforms: tuple[Platform, ...]  # to choose from
+    # Operators, by position, that stay on a platform.
     pinned: Mapping[int, Platform] = field(default_factory=dict)
+    # Bytes that an operator may use at once on a platform.
     memory: Mapping[Platform, float] = field(default_factory=dict)
+    # The same, on platforms without an entry; None for the memory of a node on those that cannot
+    # spill.
     memory_of_others: float | None = None
-    warm: frozenset[Platform] = frozenset()
+    warm: frozenset[Platform] = frozenset()  # platforms that are running already
 
     def memory_caps(self, cluster: ClusterConfig) -> dict[Platform, float]:
         """Return bytes per platform, of those that have a cap on `cluster`."""

@@ -31,22 +31,15 @@ class NotRunnableError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that is to run.
+    """A job that is to run."""
 
-    Attributes:
-        today: the workflow with the platforms that it runs on now; `UNASSIGNED` where nothing
-            is said of an operator.
-        cluster: what it runs on now, or would by default.
-        program: what can be run here; None where only the workflow is known.
-        peak_bytes: the most memory that it took as it ran; 0 where that is not known.
-        local_job: the local execution of the job; None where there is none.
-    """
-
+    # The workflow with the platforms that it runs on now; `UNASSIGNED` where nothing is said of an
+    # operator.
     today: Plan
-    cluster: ClusterConfig
-    program: Program | None = None
-    peak_bytes: int = 0
-    local_job: KnownJob | None = None
+    cluster: ClusterConfig  # what it runs on now, or would by default
+    program: Program | None = None  # what can be run here; None where only the workflow is known
+    peak_bytes: int = 0  # the most memory that it took as it ran; 0 where that is not known
+    local_job: KnownJob | None = None  # the local execution of the job; None where there is none
 
     @property
     def workflow(self) -> Workflow:

@@ -29,22 +29,15 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdditiveCosts:
-    """The costs of every part of a plan of `workflow`.
+    """The costs of every part of a plan of `workflow`."""
 
-    Attributes:
-        workflow: whose plans.
-        platforms: the columns, k of them; plans are rows of columns [operators].
-        operator_seconds: [operators, k]; infinity where a platform must not run one.
-        transfer_seconds: [edges, k, k], from the parent's to the child's platform, in the
-            order of `workflow.edges`; 0 where both are the same.
-        startup_seconds: [k], paid once by a plan that uses the platform; 0 for a warm one.
-    """
-
-    workflow: Workflow
-    platforms: tuple[Platform, ...]
-    operator_seconds: Floats
+    workflow: Workflow  # whose plans
+    platforms: tuple[Platform, ...]  # the columns, k of them; plans are rows of columns [operators]
+    operator_seconds: Floats  # [operators, k]; infinity where a platform must not run one
+    # [edges, k, k], from the parent's to the child's platform, in the order of `workflow.edges`; 0
+    # where both are the same
     transfer_seconds: Floats
-    startup_seconds: Floats
+    startup_seconds: Floats  # [k], paid once by a plan that uses the platform; 0 for a warm one
 
     def __post_init__(self) -> None:
         operators, edges = len(self.workflow.operators), len(self.workflow.edges)
@@ -173,19 +166,13 @@ def supports_everything(position: int, platform: Platform) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """The constraints that a plan must keep to.
+    """The constraints that a plan must keep to."""
 
-    Attributes:
-        candidates: platforms to choose from; the first wins ties.
-        supports: whether a platform can run an operator.
-        pinned: operators, by position, that stay on a platform.
-        memory_caps: bytes that an operator may use at once on a platform; without an entry
-            there is no cap.
-    """
-
-    candidates: tuple[Platform, ...]
-    supports: Supports = supports_everything
+    candidates: tuple[Platform, ...]  # platforms to choose from; the first wins ties
+    supports: Supports = supports_everything  # whether a platform can run an operator
+    # Operators, by position, that stay on a platform.
     pinned: Mapping[int, Platform] = field(default_factory=dict)
+    # Bytes that an operator may use at once on a platform; without an entry there is no cap.
     memory_caps: Mapping[Platform, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -44,23 +44,14 @@ Progress = Callable[[int, int], None]  # called with epochs that are done, and e
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _TrainingPlan:
-    """One workflow and its plans.
+    """One workflow and its plans."""
 
-    Attributes:
-        operators: inputs [operators, 54].
-        edges: inputs [edges, 7].
-        platforms: [plans, operators].
-        pairs: parent's and child's platform as one number [plans, edges].
-        switches: 1 where those two differ, else 0 [plans, edges].
-        log_seconds: by the teacher [plans].
-    """
-
-    operators: Tensor
-    edges: Tensor
-    platforms: Tensor
-    pairs: Tensor
-    switches: Tensor
-    log_seconds: Tensor
+    operators: Tensor  # inputs [operators, 54]
+    edges: Tensor  # inputs [edges, 7]
+    platforms: Tensor  # [plans, operators]
+    pairs: Tensor  # parent's and child's platform as one number [plans, edges]
+    switches: Tensor  # 1 where those two differ, else 0 [plans, edges]
+    log_seconds: Tensor  # by the teacher [plans]
 
 
 class _Parts(nn.Module):

@@ -60,19 +60,12 @@ _LARGEST_KEY = 2**62
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementStep:
-    """One operator to be placed.
+    """One operator to be placed."""
 
-    Attributes:
-        operator: its position.
-        open_before: positions that are open before it, in order of placement.
-        open_after: positions that are open after it.
-        transfers: per parent, each once, the seconds of all edges from it, [k, k].
-    """
-
-    operator: int
-    open_before: tuple[int, ...]
-    open_after: tuple[int, ...]
-    transfers: dict[int, Floats]
+    operator: int  # its position
+    open_before: tuple[int, ...]  # positions that are open before it, in order of placement
+    open_after: tuple[int, ...]  # positions that are open after it
+    transfers: dict[int, Floats]  # per parent, each once, the seconds of all edges from it, [k, k]
 
 
 def placement_steps(costs: AdditiveCosts, order: Sequence[int]) -> tuple[PlacementStep, ...]:
@@ -162,17 +155,11 @@ def _closing(workflow: Workflow) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Startups:
-    """The set of started platforms, as bits of a number. Warm platforms have no bit.
+    """The set of started platforms, as bits of a number. Warm platforms have no bit."""
 
-    Attributes:
-        masks: how many numbers there are, 2^(platforms that are not warm).
-        then: the number after the use of a platform, int64 [k, masks].
-        seconds: of that use: the start-up where the bit was not set, [k, masks].
-    """
-
-    masks: int
-    then: Ints
-    seconds: Floats
+    masks: int  # how many numbers there are, 2^(platforms that are not warm)
+    then: Ints  # the number after the use of a platform, int64 [k, masks]
+    seconds: Floats  # of that use: the start-up where the bit was not set, [k, masks]
 
     @classmethod
     def of(cls, startup_seconds: Floats) -> "Startups":
@@ -186,17 +173,12 @@ class Startups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialPlans:
-    """Plans of the operators placed so far.
+    """Plans of the operators placed so far."""
 
-    Attributes:
-        seconds: what they cost so far, [plans].
-        columns: platform of every operator, int8 [plans, operators]; -1 where not placed.
-        started: number of the set of platforms started, see `Startups`, [plans].
-    """
-
-    seconds: Floats
+    seconds: Floats  # what they cost so far, [plans]
+    # Platform of every operator, int8 [plans, operators]; -1 where not placed.
     columns: NDArray[np.int8]
-    started: Ints
+    started: Ints  # number of the set of platforms started, see `Startups`, [plans]
 
     def __len__(self) -> int:
         return len(self.seconds)
@@ -269,19 +251,12 @@ def _extended(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
-    """Plans under additive costs.
+    """Plans under additive costs."""
 
-    Attributes:
-        plans: rows of columns of the costs, int64 [plans, operators], cheapest first.
-        seconds: of each, [plans].
-        is_exact: no plan is cheaper that is not among them.
-        candidates: how many prefixes, or cells of tables, were looked at.
-    """
-
-    plans: Ints
-    seconds: Floats
-    is_exact: bool
-    candidates: int
+    plans: Ints  # rows of columns of the costs, int64 [plans, operators], cheapest first
+    seconds: Floats  # of each, [plans]
+    is_exact: bool  # no plan is cheaper that is not among them
+    candidates: int  # how many prefixes, or cells of tables, were looked at
 
 
 def cheapest_plans(costs: AdditiveCosts, count: int) -> SearchResult:
@@ -402,17 +377,11 @@ Search = Callable[[AdditiveCosts, int], SearchResult]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A plan that was considered, and its prediction.
+    """A plan that was considered, and its prediction."""
 
-    Attributes:
-        plan: it.
-        prediction: of its run time on platforms that are warm.
-        startup_seconds: of the platforms that are not.
-    """
-
-    plan: Plan
-    prediction: Prediction
-    startup_seconds: float = 0.0
+    plan: Plan  # it
+    prediction: Prediction  # of its run time on platforms that are warm
+    startup_seconds: float = 0.0  # of the platforms that are not
 
     @property
     def seconds(self) -> float:
@@ -422,17 +391,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Choice(Alternative):
-    """The plan with the smallest predicted median and start-up, and the next best plans.
+    """The plan with the smallest predicted median and start-up, and the next best plans."""
 
-    Attributes:
-        alternatives: the next best plans, best first.
-        plans_scored: how many complete plans the predictor has seen.
-        is_exact: the predictor has seen the plans that are provably cheapest under the
-            additive costs; False where the workflow was too wide for more than a beam.
-    """
-
-    alternatives: tuple[Alternative, ...] = ()
-    plans_scored: int = field(kw_only=True)
+    alternatives: tuple[Alternative, ...] = ()  # the next best plans, best first
+    plans_scored: int = field(kw_only=True)  # how many complete plans the predictor has seen
+    # The predictor has seen the plans that are provably cheapest under the additive costs; False
+    # where the workflow was too wide for more than a beam.
     is_exact: bool = field(kw_only=True)
 
 

@@ -45,32 +45,20 @@ class DatasetMissingError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class SegmentTiming:
-    """Wall time of the steps that one engine ran together, up to a materialization.
+    """Wall time of the steps that one engine ran together, up to a materialization."""
 
-    Attributes:
-        platform: of these steps.
-        steps: their positions, ascending; the last one's rows were materialized.
-        seconds: monotonic wall time; a hand-over counts for the segment that reads it.
-    """
-
-    platform: Platform
-    steps: tuple[int, ...]
-    seconds: float
+    platform: Platform  # of these steps
+    steps: tuple[int, ...]  # their positions, ascending; the last one's rows were materialized
+    seconds: float  # monotonic wall time; a hand-over counts for the segment that reads it
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The results of a run.
+    """The results of a run."""
 
-    Attributes:
-        tables: one per sink, in the order of the steps.
-        segment_timings: in the order in which they ended.
-        seconds: monotonic wall time from the first step to the last result, with
-            the engines open already.
-    """
-
-    tables: tuple["pa.Table", ...]
-    segment_timings: tuple[SegmentTiming, ...]
+    tables: tuple["pa.Table", ...]  # one per sink, in the order of the steps
+    segment_timings: tuple[SegmentTiming, ...]  # in the order in which they ended
+    # Monotonic wall time from the first step to the last result, with the engines open already.
     seconds: float
 
     @property

@@ -83,17 +83,12 @@ class Program(ops.ProgramPart):
 
 @dataclass(frozen=True, slots=True)
 class StepStatistics:
-    """The actual cardinality and row size of a step's output.
+    """The actual cardinality and row size of a step's output."""
 
-    Attributes:
-        rows: rows of its output.
-        row_bytes: mean width of an output row in bytes; 0 without rows.
-        key_distinct_ratio: distinct / all values of its grouping, partition or join
-            key, over both inputs of a join together; 0 where it has no key.
-    """
-
-    rows: int
-    row_bytes: float
+    rows: int  # rows of its output
+    row_bytes: float  # mean width of an output row in bytes; 0 without rows
+    # Distinct / all values of its grouping, partition or join key, over both inputs of a join
+    # together; 0 where it has no key.
     key_distinct_ratio: float = 0.0
 
 

@@ -53,16 +53,11 @@ class SparkNotStartedError(FedperfError):
 
 @dataclass(frozen=True, slots=True)
 class SessionResources:
-    """The resources of a session.
+    """The resources of a session."""
 
-    Attributes:
-        threads: cores of Spark's local mode, and what the JVM's own helpers (collector,
-            compiler) are sized by.
-        memory_bytes: of the whole process with its JVM; None: the heap is Spark's default.
-    """
-
+    # Cores of Spark's local mode. The JVM's own helpers (collector, compiler) have as many.
     threads: int
-    memory_bytes: int | None
+    memory_bytes: int | None  # of the whole process with its JVM; None: the heap is Spark's default
 
     def __post_init__(self) -> None:
         if self.memory_bytes is not None and not self.memory_bytes >= MIN_MEMORY_BYTES:

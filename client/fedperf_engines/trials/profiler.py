@@ -51,21 +51,14 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, Platform
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
-    """A program to run, and its resources.
+    """A program to run, and its resources."""
 
-    Attributes:
-        program: the program as JSON (`platforms.program.to_json`).
-        platforms: one platform per step.
-        data_directory: where the data sets of the program lie.
-        threads: threads that the engines may use.
-        memory_bytes: memory cap of the run: engines with such a setting arrange themselves
-            with it, all are stopped beyond it. None: the engines' own defaults.
-    """
-
-    program: bytes
-    platforms: tuple[Platform, ...]
-    data_directory: Path
-    threads: int
+    program: bytes  # the program as JSON (`platforms.program.to_json`)
+    platforms: tuple[Platform, ...]  # one platform per step
+    data_directory: Path  # where the data sets of the program lie
+    threads: int  # threads that the engines may use
+    # Memory cap of the run: engines with such a setting arrange themselves with it, all are stopped
+    # beyond it. None: the engines' own defaults.
     memory_bytes: int | None = None
 
     def __post_init__(self) -> None:
@@ -79,15 +72,10 @@ class TrialRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrialLimits:
-    """The limits at which a trial is stopped.
+    """The limits at which a trial is stopped."""
 
-    Attributes:
-        timeout_seconds: wall time of one run.
-        memory_bytes: resident memory of the whole process tree, engines included.
-    """
-
-    timeout_seconds: float
-    memory_bytes: int
+    timeout_seconds: float  # wall time of one run
+    memory_bytes: int  # resident memory of the whole process tree, engines included
 
     def __post_init__(self) -> None:
         if not 0 < self.timeout_seconds <= MAX_RUNTIME_SECONDS:
@@ -101,25 +89,18 @@ class TrialLimits:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        platforms: what ran where.
-        status: how it ended.
-        measurement: what was measured; up to the end of a run that was stopped,
-            None where nothing could be measured.
-        segments: timing of each segment, empty unless the status is `OK`.
-        host_busy_cores: cores that the rest of the machine kept busy meanwhile, over
-            at least a quarter of a second.
-        reason: why it did not end well, empty otherwise; local text, never released.
-    """
-
-    platforms: tuple[Platform, ...]
-    status: ExecutionStatus
+    platforms: tuple[Platform, ...]  # what ran where
+    status: ExecutionStatus  # how it ended
+    # What was measured; up to the end of a run that was stopped, None where nothing could be
+    # measured.
     measurement: Measurement | None
+    # Timing of each segment, empty unless the status is `OK`.
     segments: tuple[SegmentTiming, ...] = ()
+    # Cores that the rest of the machine kept busy meanwhile, over at least a quarter of a second.
     host_busy_cores: float = 0.0
-    reason: str = ""
+    reason: str = ""  # why it did not end well, empty otherwise; local text, never released
 
 
 WORKER_COMMAND = (sys.executable, "-m", "fedperf_engines.trials.worker")
@@ -145,17 +126,11 @@ THREAD_VARIABLES = (
 
 
 class WorkerKey(NamedTuple):
-    """The purpose of a child. The memory of some engines is fixed when they start.
+    """The purpose of a child. The memory of some engines is fixed when they start."""
 
-    Attributes:
-        platforms: the engines that it may import, none to count rows.
-        threads: of each engine.
-        memory_bytes: memory cap of the engines, None for their own defaults.
-    """
-
-    platforms: frozenset[Platform]
-    threads: int
-    memory_bytes: int | None = None
+    platforms: frozenset[Platform]  # the engines that it may import, none to count rows
+    threads: int  # of each engine
+    memory_bytes: int | None = None  # memory cap of the engines, None for their own defaults
 
 
 class UncountableProgramError(FedperfError):

@@ -53,19 +53,12 @@ _PAGE = """{% extends "page" %}
 
 @dataclass(frozen=True, slots=True)
 class YearView:
-    """The simulation and its results, for people and for programs.
+    """The simulation and its results, for people and for programs."""
 
-    Attributes:
-        ahead: calendar, policy, simulated peers.
-        origin: source of the calendar, in words.
-        jobs: local executions.
-        year: the results.
-    """
-
-    ahead: YearSettings
-    origin: str
-    jobs: LocalHistory
-    year: SimulatedYear
+    ahead: YearSettings  # calendar, policy, simulated peers
+    origin: str  # source of the calendar, in words
+    jobs: LocalHistory  # local executions
+    year: SimulatedYear  # the results
 
     @property
     def peer_workloads(self) -> tuple[int, ...]:

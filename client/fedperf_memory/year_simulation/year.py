@@ -73,17 +73,11 @@ ASKED_SHARE, MOST_ASKED = 0.25, 50  # of the workloads, those that are kept away
 
 @dataclass(frozen=True, slots=True)
 class LocalHistory:
-    """An organization's local executions.
+    """An organization's local executions."""
 
-    Attributes:
-        stored: workloads in the home.
-        training: executions that the organization has when it joins.
-        test: executions of other workloads that predictions are evaluated on.
-    """
-
-    stored: int
-    training: tuple[Execution, ...]
-    test: tuple[Execution, ...]
+    stored: int  # workloads in the home
+    training: tuple[Execution, ...]  # executions that the organization has when it joins
+    test: tuple[Execution, ...]  # executions of other workloads that predictions are evaluated on
 
     @property
     def names(self) -> frozenset[str]:
@@ -124,15 +118,10 @@ _WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
 
 @dataclass(frozen=True, slots=True)
 class ErrorChange:
-    """The change of a typical prediction's q-error in percent. Below 0 is better.
+    """The change of a typical prediction's q-error in percent. Below 0 is better."""
 
-    Attributes:
-        percent: change of the geometric mean over the cases.
-        interval: 95 %, resampling workloads; None of a single one.
-    """
-
-    percent: float
-    interval: Interval | None
+    percent: float  # change of the geometric mean over the cases
+    interval: Interval | None  # 95 %, resampling workloads; None of a single one
 
     @classmethod
     def of(
@@ -158,23 +147,14 @@ class ErrorChange:
 
 @dataclass(frozen=True, slots=True)
 class LocalGain:
-    """Errors of each way to predict, and their change by joining.
+    """Errors of each way to predict, and their change by joining."""
 
-    Attributes:
-        training: executions that were learned from.
-        test: executions that were predicted.
-        workloads: that these are of.
-        errors: median q-error by way to predict.
-        means: geometric mean of the q-errors by way to predict.
-        changes: of that mean, of `JOINED` against each other way.
-    """
-
-    training: int
-    test: int
-    workloads: int
-    errors: Mapping[str, float]
-    means: Mapping[str, float]
-    changes: Mapping[str, ErrorChange]
+    training: int  # executions that were learned from
+    test: int  # executions that were predicted
+    workloads: int  # that these are of
+    errors: Mapping[str, float]  # median q-error by way to predict
+    means: Mapping[str, float]  # geometric mean of the q-errors by way to predict
+    changes: Mapping[str, ErrorChange]  # of that mean, of `JOINED` against each other way
 
     @classmethod
     def of(
@@ -217,17 +197,11 @@ def _percent(log_change: float) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RepeatedHistory:
-    """A history that exists when its member joins (`histories.MemberHistory`).
+    """A history that exists when its member joins (`histories.MemberHistory`)."""
 
-    Attributes:
-        executed: in the order in which it finished.
-        joins: all of it finished before.
-        again: when each finishes once more, in that order.
-    """
-
-    executed: Sequence[LabelledGraph]
-    joins: datetime
-    again: Sequence[datetime]
+    executed: Sequence[LabelledGraph]  # in the order in which it finished
+    joins: datetime  # all of it finished before
+    again: Sequence[datetime]  # when each finishes once more, in that order
 
     @classmethod
     def of(cls, executions: Iterable[Execution], *, joins: datetime, ends: datetime) -> Self:
@@ -301,21 +275,13 @@ class PeriodPassedError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class YearSettings:
-    """The settings of a simulation: calendar, policy, simulated peers.
+    """The settings of a simulation: calendar, policy, simulated peers."""
 
-    Attributes:
-        policy: of the organization, which its simulated peers declare as well.
-        calendar: of the coordinator.
-        joins: when the organization does; simulated peers join at the period's start.
-        others: executions of each simulated peer.
-        seed: of the noise.
-    """
-
-    policy: Policy
-    calendar: ReleaseCalendar
-    joins: datetime
-    others: Sequence[Sequence[Execution]]
-    seed: int
+    policy: Policy  # of the organization, which its simulated peers declare as well
+    calendar: ReleaseCalendar  # of the coordinator
+    joins: datetime  # when the organization does; simulated peers join at the period's start
+    others: Sequence[Sequence[Execution]]  # executions of each simulated peer
+    seed: int  # of the noise
 
     def __post_init__(self) -> None:
         if not self.joins < self.calendar.period.end:
@@ -324,48 +290,28 @@ class YearSettings:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRelease:
-    """A release of the simulated year, from the ledger and receipt of its member.
+    """A release of the simulated year, from the ledger and receipt of its member."""
 
-    Attributes:
-        slot: its name.
-        kind: what it releases.
-        charged_at: when it was charged and drawn.
-        leaves_at: when it left.
-        payload_bytes: its size.
-        epsilon: what it costs alone, add or remove one workload.
-        replace_one_epsilon: the same when one is replaced.
-        spent: epsilon of the period up to it.
-        has_left: the coordinator took it.
-    """
-
-    slot: str
-    kind: str
-    charged_at: datetime
-    leaves_at: datetime
-    payload_bytes: int
-    epsilon: float
-    replace_one_epsilon: float
-    spent: float
-    has_left: bool
+    slot: str  # its name
+    kind: str  # what it releases
+    charged_at: datetime  # when it was charged and drawn
+    leaves_at: datetime  # when it left
+    payload_bytes: int  # its size
+    epsilon: float  # what it costs alone, add or remove one workload
+    replace_one_epsilon: float  # the same when one is replaced
+    spent: float  # epsilon of the period up to it
+    has_left: bool  # the coordinator took it
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedYear:
-    """The organization's results in the simulated year.
+    """The organization's results in the simulated year."""
 
-    Attributes:
-        planned: its schedule, with what it leaves out.
-        releases: in the order in which they left.
-        spending: of the period.
-        needs_approval: some releases need an approval.
-        gain: by joining; None where there are too few workloads.
-    """
-
-    planned: PlannedSchedule
-    releases: Sequence[SimulatedRelease]
-    spending: Spending
-    needs_approval: bool
-    gain: LocalGain | None
+    planned: PlannedSchedule  # its schedule, with what it leaves out
+    releases: Sequence[SimulatedRelease]  # in the order in which they left
+    spending: Spending  # of the period
+    needs_approval: bool  # some releases need an approval
+    gain: LocalGain | None  # by joining; None where there are too few workloads
 
 
 def simulate_year(

@@ -112,23 +112,15 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A model to train, and its public data.
+    """A model to train, and its public data."""
 
-    Attributes:
-        pretrained: weights of version 1.
-        model_format: storage format of a version.
-        strategy: training strategy of the rounds.
-        evaluate: returns a version's error on public data.
-        predict_with: maps a checkpoint's bytes to its predictions, log seconds.
-        plans: public measured plans.
-    """
-
-    pretrained: Weights
-    model_format: ModelFormat
-    strategy: RoundStrategy
-    evaluate: Evaluate
+    pretrained: Weights  # weights of version 1
+    model_format: ModelFormat  # storage format of a version
+    strategy: RoundStrategy  # training strategy of the rounds
+    evaluate: Evaluate  # returns a version's error on public data
+    # Maps a checkpoint's bytes to its predictions, log seconds.
     predict_with: Callable[[bytes], PredictLog]
-    plans: Sequence[MeasuredPlan]
+    plans: Sequence[MeasuredPlan]  # public measured plans
 
 
 def ggfn_task() -> Task:

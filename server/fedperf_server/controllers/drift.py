@@ -28,17 +28,11 @@ from fedperf_shared.releases.period import Period
 
 @dataclass(frozen=True, slots=True)
 class DetectedDrift:
-    """A drift that was detected in a period's reports about a regime.
+    """A drift that was detected in a period's reports about a regime."""
 
-    Attributes:
-        drift: the drift.
-        regime_begins_at: start of that regime.
-        detected_at: time of detection.
-    """
-
-    drift: PlatformDrift
-    regime_begins_at: datetime
-    detected_at: datetime
+    drift: PlatformDrift  # the drift
+    regime_begins_at: datetime  # start of that regime
+    detected_at: datetime  # time of detection
 
 
 def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]:

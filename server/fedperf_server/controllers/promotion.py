@@ -85,31 +85,23 @@ CONFIDENCE_SDS = 2.326
 
 @dataclass(frozen=True, slots=True)
 class PromotionMetrics:
-    """The metrics of one version.
+    """The metrics of one version."""
 
-    Attributes:
-        public_error: median q-error on public measured plans; None if it was not measured.
-        offsets: its log prediction minus the reference's, mean per cell over the public
-            catalogue, float64 [CELLS].
-        by_segment: mean absolute log error on the rows of each segment of the buffer.
-    """
-
+    # Median q-error on public measured plans; None if it was not measured.
     public_error: float | None
+    # Its log prediction minus the reference's, mean per cell over the public catalogue, float64
+    # [CELLS].
     offsets: Floats
+    # Mean absolute log error on the rows of each segment of the buffer.
     by_segment: Mapping[Platform, float]
 
 
 @dataclass(frozen=True, slots=True)
 class BestErrors:
-    """The smallest errors over the versions that were promoted in a regime.
+    """The smallest errors over the versions that were promoted in a regime."""
 
-    Attributes:
-        public_error: minimum of `PromotionMetrics.public_error`.
-        by_segment: minimum of `PromotionMetrics.by_segment`, by segment.
-    """
-
-    public_error: float | None
-    by_segment: Mapping[Platform, float]
+    public_error: float | None  # minimum of `PromotionMetrics.public_error`
+    by_segment: Mapping[Platform, float]  # minimum of `PromotionMetrics.by_segment`, by segment
 
     @classmethod
     def over(
@@ -126,58 +118,37 @@ class BestErrors:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffset:
-    """The error of the reference in each cell, estimated from the regime's reports.
+    """The error of the reference in each cell, estimated from the regime's reports."""
 
-    Attributes:
-        mean: error, log seconds, float64 [CELLS].
-        covariance: covariance of the error, float64 [CELLS, CELLS].
-        shares: share of the workloads in each cell, float64 [CELLS], sum 1.
-    """
-
-    mean: Floats
-    covariance: Floats
-    shares: Floats
+    mean: Floats  # error, log seconds, float64 [CELLS]
+    covariance: Floats  # covariance of the error, float64 [CELLS, CELLS]
+    shares: Floats  # share of the workloads in each cell, float64 [CELLS], sum 1
 
 
 @dataclass(frozen=True, slots=True)
 class PromotionDecision:
-    """The decision about a candidate, and its reason.
+    """The decision about a candidate, and its reason."""
 
-    Attributes:
-        status: its status from now on. An inconclusive candidate stays a candidate.
-        reason: text for the operator.
-        gain: reduction in mean squared log error against the promoted version, estimated from
-            reports; None without reports.
-        gain_error: standard error of the gain.
-    """
-
-    status: VersionStatus
-    reason: str
+    status: VersionStatus  # its status from now on. An inconclusive candidate stays a candidate.
+    reason: str  # text for the operator
+    # Reduction in mean squared log error against the promoted version, estimated from reports; None
+    # without reports.
     gain: float | None = None
-    gain_error: float | None = None
+    gain_error: float | None = None  # standard error of the gain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """The candidate to decide about, and the evidence.
+    """The candidate to decide about, and the evidence."""
 
-    Attributes:
-        steps: older candidates that are settled with it.
-        candidate: the newest candidate.
-        promoted: the current version.
-        earlier: other versions promoted in the regime, including its reference.
-        reference: reference version of the regime.
-        reported: offsets estimated from the regime's releases.
-        rows: rows of the buffer.
-    """
-
-    steps: tuple[int, ...]
-    candidate: ModelVersion
-    promoted: ModelVersion
+    steps: tuple[int, ...]  # older candidates that are settled with it
+    candidate: ModelVersion  # the newest candidate
+    promoted: ModelVersion  # the current version
+    # Other versions promoted in the regime, including its reference.
     earlier: tuple[ModelVersion, ...]
-    reference: ModelVersion
-    reported: ReportedOffset | None
-    rows: Sequence[SyntheticRow]
+    reference: ModelVersion  # reference version of the regime
+    reported: ReportedOffset | None  # offsets estimated from the regime's releases
+    rows: Sequence[SyntheticRow]  # rows of the buffer
 
 
 def roll_back(session: Session, reason: str, *, at: datetime) -> tuple[int, int]:

@@ -58,19 +58,12 @@ class CellLearner:
 
 @dataclass(frozen=True, eq=False)
 class RegimeReleases:
-    """The releases about one regime within one period.
+    """The releases about one regime within one period."""
 
-    Attributes:
-        plain: accepted residual reports.
-        answered: linear queries and accepted responses, oldest slot first.
-        reference_version: model version that residuals refer to.
-        learner: caches the posterior.
-    """
-
-    plain: tuple[ReceivedReport, ...]
-    answered: tuple[QueryResponses, ...]
-    reference_version: int
-    learner: CellLearner = field(default_factory=CellLearner)
+    plain: tuple[ReceivedReport, ...]  # accepted residual reports
+    answered: tuple[QueryResponses, ...]  # linear queries and accepted responses, oldest slot first
+    reference_version: int  # model version that residuals refer to
+    learner: CellLearner = field(default_factory=CellLearner)  # caches the posterior
 
     @property
     def reports(self) -> int:
@@ -100,26 +93,16 @@ class RegimeReleases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The stored releases and queries of a calendar's period at one time.
+    """The stored releases and queries of a calendar's period at one time."""
 
-    Attributes:
-        database: the database that they were read from.
-        calendar: the public calendar.
-        grace: how late reports may be.
-        at: the time.
-        regimes: all drift regimes, oldest first.
-        reports: accepted reports, oldest window first.
-        queries: linear queries, oldest slot first.
-        learner: shared by all snapshots of the period.
-    """
-
-    database: Database
-    calendar: ReleaseCalendar
-    grace: timedelta
-    at: datetime
-    regimes: tuple[DriftRegime, ...]
-    reports: tuple[ReceivedReport | QueryResponse, ...]
-    queries: tuple[CellQuery, ...]
+    database: Database  # the database that they were read from
+    calendar: ReleaseCalendar  # the public calendar
+    grace: timedelta  # how late reports may be
+    at: datetime  # the time
+    regimes: tuple[DriftRegime, ...]  # all drift regimes, oldest first
+    reports: tuple[ReceivedReport | QueryResponse, ...]  # accepted reports, oldest window first
+    queries: tuple[CellQuery, ...]  # linear queries, oldest slot first
+    # Shared by all snapshots of the period.
     learner: CellLearner = field(default_factory=CellLearner)
     _by_regime: dict[int, RegimeReleases] = field(default_factory=dict)
 

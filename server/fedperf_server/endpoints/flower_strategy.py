@@ -30,17 +30,11 @@ _log = structlog.get_logger()
 
 @dataclass(eq=False)
 class FlowerStrategy(Strategy):
-    """Flower's interface to a round's algorithm, one slot of window 0 per round.
+    """Flower's interface to a round's algorithm, one slot of window 0 per round."""
 
-    Attributes:
-        algorithm: designs the linear query, checks updates and computes the next model.
-        parameters: parameters that every node declared for its slots.
-        architecture: number of the model's architecture on the wire.
-    """
-
-    algorithm: RoundStrategy
-    parameters: LinearizedParameters
-    architecture: int
+    algorithm: RoundStrategy  # designs the linear query, checks updates and computes the next model
+    parameters: LinearizedParameters  # parameters that every node declared for its slots
+    architecture: int  # number of the model's architecture on the wire
     _request: TrainRequest | None = field(default=None, init=False, repr=False)
 
     def configure_train(

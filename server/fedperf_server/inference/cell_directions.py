@@ -89,15 +89,10 @@ _TINY = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage of directed reports.
+    """A stage of directed reports."""
 
-    Attributes:
-        share: share of the privacy budget, as a share of 1 / noise_multiplier^2.
-        kappa: clip in standard deviations of the posterior.
-    """
-
-    share: float
-    kappa: float
+    share: float  # share of the privacy budget, as a share of 1 / noise_multiplier^2
+    kappa: float  # clip in standard deviations of the posterior
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -248,21 +243,13 @@ class QueryResponses:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrganizationPosterior:
-    """An organization's sums of log residuals per cell, u | mu ~ N(slopes mu + offset, covariance).
+    """The sums of log residuals of an organization: u | mu ~ N(slopes mu + offset, covariance)."""
 
-    Attributes:
-        counts: estimated number of its workloads per cell, float64 [CELLS].
-        count_variance: variance of the counts, [CELLS].
-        slopes: [CELLS, CELLS].
-        offset: log seconds, [CELLS].
-        covariance: [CELLS, CELLS].
-    """
-
-    counts: Floats
-    count_variance: Floats
-    slopes: Floats
-    offset: Floats
-    covariance: Floats
+    counts: Floats  # estimated number of its workloads per cell, float64 [CELLS]
+    count_variance: Floats  # variance of the counts, [CELLS]
+    slopes: Floats  # [CELLS, CELLS]
+    offset: Floats  # log seconds, [CELLS]
+    covariance: Floats  # [CELLS, CELLS]
 
     @classmethod
     def before_responses(
@@ -312,19 +299,13 @@ class OrganizationPosterior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellPosterior:
-    """The posterior from all reports.
+    """The posterior from all reports."""
 
-    Attributes:
-        correction: posterior of the cells.
-        plain: noisy sums of every organization with plain reports.
-        organizations: posterior of every organization with responses.
-        windows: windows of the answered queries, oldest first.
-    """
-
-    correction: CellCorrectionPosterior
-    plain: Mapping[str, NoisySums]
+    correction: CellCorrectionPosterior  # posterior of the cells
+    plain: Mapping[str, NoisySums]  # noisy sums of every organization with plain reports
+    # Posterior of every organization with responses.
     organizations: Mapping[str, OrganizationPosterior]
-    windows: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()  # windows of the answered queries, oldest first
 
     def organization_posterior(
         self, organization: str, parameters: DirectedParameters

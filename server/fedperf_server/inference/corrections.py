@@ -60,30 +60,18 @@ SCALES = (0.1, 0.3, 1.0, 3.0)
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Public prior variances, (log seconds)^2, and standard deviations.
+    """Public prior variances, (log seconds)^2, and standard deviations."""
 
-    Attributes:
-        level: one offset for all cells.
-        platform: per platform.
-        operator_class: per class of operators.
-        platform_and_class: per pair of both.
-        size: smooth over the size groups, shared by all platforms.
-        platform_and_size: smooth over the size groups, per platform.
-        cell: per cell.
-        size_length: length scale of the smoothness in size groups.
-        execution_sd: standard deviation of the residuals of workloads in a cell.
-        organization_sd: standard deviation of an organization's cell around the shared mean.
-    """
-
-    level: float = 0.15
-    platform: float = 0.15
-    operator_class: float = 0.08
-    platform_and_class: float = 0.08
-    size: float = 0.05
-    platform_and_size: float = 0.05
-    cell: float = 0.04
-    size_length: float = 1.5
-    execution_sd: float = 0.5
+    level: float = 0.15  # one offset for all cells
+    platform: float = 0.15  # per platform
+    operator_class: float = 0.08  # per class of operators
+    platform_and_class: float = 0.08  # per pair of both
+    size: float = 0.05  # smooth over the size groups, shared by all platforms
+    platform_and_size: float = 0.05  # smooth over the size groups, per platform
+    cell: float = 0.04  # per cell
+    size_length: float = 1.5  # length scale of the smoothness in size groups
+    execution_sd: float = 0.5  # standard deviation of the residuals of workloads in a cell
+    # Standard deviation of an organization's cell around the shared mean.
     organization_sd: float = 0.3
 
     def __post_init__(self) -> None:
@@ -136,40 +124,24 @@ class QueryResponse:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellCorrectionPosterior:
-    """The posterior of the reference model's residual in each cell.
+    """The posterior of the reference model's residual in each cell."""
 
-    Attributes:
-        mean: log seconds to add to the reference model's prediction, float64 [CELLS].
-        covariance: float64 [CELLS, CELLS].
-        reference_version: model version that it corrects.
-        scale: factor on the prior variance, selected by the marginal likelihood.
-        organizations: number of organizations with releases.
-    """
-
-    mean: Floats
-    covariance: Floats
-    reference_version: int
-    scale: float
-    organizations: int
+    mean: Floats  # log seconds to add to the reference model's prediction, float64 [CELLS]
+    covariance: Floats  # float64 [CELLS, CELLS]
+    reference_version: int  # model version that it corrects
+    scale: float  # factor on the prior variance, selected by the marginal likelihood
+    organizations: int  # number of organizations with releases
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisySums:
-    """One organization's releases in natural units.
+    """One organization's releases in natural units."""
 
-    Attributes:
-        counts: noisy number of workloads per cell, float64 [CELLS].
-        sums: noisy sum of their log residuals per cell, float64 [CELLS].
-        count_sd: standard deviation of the noise in `counts`.
-        sum_sd: standard deviation of the noise in `sums`, log seconds.
-        clip: bound on one residual, log seconds.
-    """
-
-    counts: Floats
-    sums: Floats
-    count_sd: float
-    sum_sd: float
-    clip: float
+    counts: Floats  # noisy number of workloads per cell, float64 [CELLS]
+    sums: Floats  # noisy sum of their log residuals per cell, float64 [CELLS]
+    count_sd: float  # standard deviation of the noise in `counts`
+    sum_sd: float  # standard deviation of the noise in `sums`, log seconds
+    clip: float  # bound on one residual, log seconds
 
 
 def correct_sums(

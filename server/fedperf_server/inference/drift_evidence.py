@@ -85,19 +85,14 @@ MIN_VARIANCE = 1e-6  # minimum variance of a state, so that its covariance can b
 
 @dataclass(frozen=True, slots=True)
 class ProcessNoise:
-    """Public variation of an organization from window to window without drift.
+    """Public variation of an organization from window to window without drift."""
 
-    Attributes:
-        turnover: relative variance of the number of workloads of a cell in a window.
-        activity: relative standard deviation of a platform's number of workloads in a window.
-        renewed: share of the variance of workloads (`Kernel.execution_sd`) that is renewed.
-        wander: standard deviation of a platform's level in a window, log seconds.
-    """
-
-    turnover: float = 0.1
+    turnover: float = 0.1  # relative variance of the number of workloads of a cell in a window
+    # Relative standard deviation of a platform's number of workloads in a window.
     activity: float = 0.35
+    # Share of the variance of workloads (`Kernel.execution_sd`) that is renewed.
     renewed: float = RENEWED
-    wander: float = 0.05
+    wander: float = 0.05  # standard deviation of a platform's level in a window, log seconds
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -112,49 +107,30 @@ DEFAULT_PROCESS_NOISE = ProcessNoise()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowReleases:
-    """The releases of one organization in one window, about one reference model.
+    """The releases of one organization in one window, about one reference model."""
 
-    Attributes:
-        window: number of the window.
-        plain: residual reports.
-        responses: linear queries and responses.
-    """
-
-    window: int
-    plain: tuple[ReceivedReport, ...]
-    responses: tuple[tuple[CellQuery, QueryResponse], ...]
+    window: int  # number of the window
+    plain: tuple[ReceivedReport, ...]  # residual reports
+    responses: tuple[tuple[CellQuery, QueryResponse], ...]  # linear queries and responses
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowInformation:
-    """One window's evidence about the steady state, in information form.
+    """One window's evidence about the steady state, in information form."""
 
-    Attributes:
-        window: number of the window.
-        precision: [STATE, STATE].
-        information: precision times observation, [STATE].
-    """
-
-    window: int
-    precision: Floats
-    information: Floats
+    window: int  # number of the window
+    precision: Floats  # [STATE, STATE]
+    information: Floats  # precision times observation, [STATE]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SteadyStateFilter:
-    """An organization's steady state: a public prior, and the evidence of each window.
+    """An organization's steady state: a public prior, and the evidence of each window."""
 
-    Attributes:
-        counts: estimated number of its workloads per cell, [CELLS].
-        precision: precision of the prior, [STATE, STATE].
-        information: precision times mean of the prior, [STATE].
-        windows: information of each window, oldest first.
-    """
-
-    counts: Floats
-    precision: Floats
-    information: Floats
-    windows: tuple[WindowInformation, ...]
+    counts: Floats  # estimated number of its workloads per cell, [CELLS]
+    precision: Floats  # precision of the prior, [STATE, STATE]
+    information: Floats  # precision times mean of the prior, [STATE]
+    windows: tuple[WindowInformation, ...]  # information of each window, oldest first
 
     @classmethod
     def fit(
@@ -302,25 +278,15 @@ _SIGNS = (1.0, -1.0)
 
 @dataclass(frozen=True, slots=True)
 class PlatformDrift:
-    """A detected drift: a platform that became slower or faster.
+    """A detected drift: a platform that became slower or faster."""
 
-    Attributes:
-        platform: platform of the basis.
-        since: first window whose reports show it; it happened in the windows that they cover.
-        detected_in: window whose reports triggered the detection.
-        log_factor: log seconds by which executions take longer, negative if shorter.
-        standard_error: standard error of `log_factor`.
-        organizations: organizations with the drift, sorted.
-        shared: whether it is a drift of the federation, not of one organization alone.
-    """
-
-    platform: Platform
-    since: int
-    detected_in: int
-    log_factor: float
-    standard_error: float
-    organizations: tuple[str, ...]
-    shared: bool
+    platform: Platform  # platform of the basis
+    since: int  # first window whose reports show it; it happened in the windows that they cover
+    detected_in: int  # window whose reports triggered the detection
+    log_factor: float  # log seconds by which executions take longer, negative if shorter
+    standard_error: float  # standard error of `log_factor`
+    organizations: tuple[str, ...]  # organizations with the drift, sorted
+    shared: bool  # whether it is a drift of the federation, not of one organization alone
 
     def same_direction(self, other: "PlatformDrift") -> bool:
         """Return whether both are about the same platform, and both slower or both faster."""
@@ -335,15 +301,10 @@ class PlatformDrift:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftEvidence:
-    """One organization's evidence of a drift of each platform since each window.
+    """One organization's evidence of a drift of each platform since each window."""
 
-    Attributes:
-        score: q, [beginnings, platforms].
-        information: I, [beginnings, platforms]; 0 without evidence.
-    """
-
-    score: Floats
-    information: Floats
+    score: Floats  # q, [beginnings, platforms]
+    information: Floats  # I, [beginnings, platforms]; 0 without evidence
 
     def nats(self, sign: float) -> Floats:
         """Return the log-likelihood ratio of a drift by `sign` * SHIFT, [beginnings, platforms]."""

@@ -44,15 +44,10 @@ class InvalidPosteriorError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianPosterior:
-    """A Gaussian over the log seconds of points.
+    """A Gaussian over the log seconds of points."""
 
-    Attributes:
-        mean: float64 [points].
-        covariance: (log seconds)^2, float64 [points, points].
-    """
-
-    mean: Floats
-    covariance: Floats
+    mean: Floats  # float64 [points]
+    covariance: Floats  # (log seconds)^2, float64 [points, points]
 
     def __post_init__(self) -> None:
         points = len(self.mean)
@@ -72,17 +67,11 @@ class GaussianPosterior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """The observation values = matrix @ (truth - mean) + noise of one sender.
+    """The observation values = matrix @ (truth - mean) + noise of one sender."""
 
-    Attributes:
-        matrix: float64 [values, points].
-        values: float64 [values].
-        noise: covariance of the noise, float64 [values, values].
-    """
-
-    matrix: Floats
-    values: Floats
-    noise: Floats
+    matrix: Floats  # float64 [values, points]
+    values: Floats  # float64 [values]
+    noise: Floats  # covariance of the noise, float64 [values, values]
 
     def __post_init__(self) -> None:
         count = len(self.values)
@@ -95,15 +84,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
-    """The result of an update.
+    """The result of an update."""
 
-    Attributes:
-        posterior: the posterior after the observations.
-        scale: factor on the variance of the prior, one of the given scales.
-    """
-
-    posterior: GaussianPosterior
-    scale: float
+    posterior: GaussianPosterior  # the posterior after the observations
+    scale: float  # factor on the variance of the prior, one of the given scales
 
 
 def update(

@@ -43,20 +43,13 @@ ROWS_PER_SEGMENT = 200  # maximum number of rows per platform, the newest ones. 
 
 @dataclass(frozen=True, slots=True)
 class PreviousRegimeRows:
-    """The rows and the teacher of an ended regime.
+    """The rows and the teacher of an ended regime."""
 
-    Attributes:
-        begins_at: start of that regime.
-        rows: rows as they were published or stored.
-        teacher: checkpoint of the model that labels them.
-        teacher_version: number of the teacher.
-        is_labelled: whether the rows have labels of the teacher, corrected by the regime's reports.
-    """
-
-    begins_at: datetime
-    rows: tuple[SyntheticRow, ...]
-    teacher: bytes
-    teacher_version: int
+    begins_at: datetime  # start of that regime
+    rows: tuple[SyntheticRow, ...]  # rows as they were published or stored
+    teacher: bytes  # checkpoint of the model that labels them
+    teacher_version: int  # number of the teacher
+    # Whether the rows have labels of the teacher, corrected by the regime's reports.
     is_labelled: bool = False
 
     def labelled(self, predict_with: Callable[[bytes], PredictLog]) -> "PreviousRegimeRows":

@@ -241,17 +241,11 @@ class SyntheticBatch:
 
 @dataclass(frozen=True, slots=True)
 class CellCondition:
-    """A condition on cells. None matches any value.
+    """A condition on cells. None matches any value."""
 
-    Attributes:
-        platform: main platform.
-        operator_class: most special operator class.
-        size: group of source rows, 0 to 3.
-    """
-
-    platform: Platform | None = None
-    operator_class: OperatorClass | None = None
-    size: int | None = None
+    platform: Platform | None = None  # main platform
+    operator_class: OperatorClass | None = None  # most special operator class
+    size: int | None = None  # group of source rows, 0 to 3
 
     @classmethod
     def parse(

@@ -83,17 +83,11 @@ MISFIT = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedSum:
-    """A sender's released linearized sum.
+    """A sender's released linearized sum."""
 
-    Attributes:
-        values: noisy sum of unit features * clipped residual / clip, float64 [directions].
-        workloads: declared number of workloads.
-        noise_multiplier: standard deviation of the noise in each value.
-    """
-
-    values: Floats
-    workloads: float
-    noise_multiplier: float
+    values: Floats  # noisy sum of unit features * clipped residual / clip, float64 [directions]
+    workloads: float  # declared number of workloads
+    noise_multiplier: float  # standard deviation of the noise in each value
 
     def __post_init__(self) -> None:
         if not np.all(np.isfinite(self.values)):
@@ -208,16 +202,12 @@ def _max_length(each: LinearizedSum) -> float:
 
 @dataclass(eq=False)
 class LinearizedAvg(RoundStrategy):
-    """A linearized step of GGFN from the sums of all senders.
+    """A linearized step of GGFN from the sums of all senders."""
 
-    Attributes:
-        anchors: the public plans.
-        misfit: see `MISFIT`; 0 if the anchors are a sample of the organizations' plans.
-        gradients: computes gradients at the anchors; a simulation may cache them.
-    """
-
-    anchors: Sequence[Features]
+    anchors: Sequence[Features]  # the public plans
+    # See `MISFIT`; 0 if the anchors are a sample of the organizations' plans.
     misfit: float = MISFIT
+    # Computes gradients at the anchors; a simulation may cache them.
     gradients: Gradients = anchor_gradients
 
     def design_query(self, current: Weights, *, steps_made: int) -> LinearizedQuery:

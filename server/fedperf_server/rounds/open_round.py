@@ -32,16 +32,11 @@ from fedperf_shared.releases.release import (
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An organization's reply in a round.
+    """An organization's reply in a round."""
 
-    Attributes:
-        organization_id: id of the organization.
-        body: a serialized SignedRelease, or None for a refusal.
-        refusal: reason of the refusal, or None if it has no known code. Other text is not read.
-    """
-
-    organization_id: bytes
-    body: bytes | None
+    organization_id: bytes  # id of the organization
+    body: bytes | None  # a serialized SignedRelease, or None for a refusal
+    # Reason of the refusal, or None if it has no known code. Other text is not read.
     refusal: Refusal | None = None
 
 
@@ -118,17 +113,11 @@ class RoundStrategy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
-    """The rules of every round.
+    """The rules of every round."""
 
-    Attributes:
-        quorum: minimum number of accepted updates for a new version, at least 1.
-        grace: time after the reply time in which replies are still accepted.
-        promote: whether a new version is promoted at once. Otherwise it is a candidate.
-    """
-
-    quorum: int
-    grace: timedelta
-    promote: bool = False
+    quorum: int  # minimum number of accepted updates for a new version, at least 1
+    grace: timedelta  # time after the reply time in which replies are still accepted
+    promote: bool = False  # whether a new version is promoted at once. Otherwise it is a candidate.
 
     def __post_init__(self) -> None:
         if not self.quorum >= 1:
@@ -137,31 +126,21 @@ class RoundRules:
 
 @dataclass(slots=True)
 class OpenRound:
-    """A round with its request and its replies so far, by organization id.
+    """A round with its request and its replies so far, by organization id."""
 
-    Attributes:
-        number: unique number of the round.
-        slot: slot of the round.
-        base_version: version of the model that it starts from.
-        current: weights of that model.
-        query: linear query that is sent with the model.
-        schedules: schedules of the organizations that take part.
-        others: organizations whose schedule does not contain the slot.
-        accepted: signed releases and accepted updates.
-        refused: reasons of refused replies.
-        sizes: sizes of the replies in bytes.
-    """
-
-    number: int
-    slot: SlotKey
-    base_version: int
-    current: Weights
-    query: LinearizedQuery | None
+    number: int  # unique number of the round
+    slot: SlotKey  # slot of the round
+    base_version: int  # version of the model that it starts from
+    current: Weights  # weights of that model
+    query: LinearizedQuery | None  # linear query that is sent with the model
+    # Schedules of the organizations that take part.
     schedules: dict[bytes, Schedule] = field(default_factory=dict)
+    # Organizations whose schedule does not contain the slot.
     others: set[bytes] = field(default_factory=set)
+    # Signed releases and accepted updates.
     accepted: dict[bytes, tuple[SignedRelease, AcceptedUpdate]] = field(default_factory=dict)
-    refused: dict[bytes, Reason] = field(default_factory=dict)
-    sizes: dict[bytes, int] = field(default_factory=dict)
+    refused: dict[bytes, Reason] = field(default_factory=dict)  # reasons of refused replies
+    sizes: dict[bytes, int] = field(default_factory=dict)  # sizes of the replies in bytes
 
     @property
     def missing(self) -> list[bytes]:

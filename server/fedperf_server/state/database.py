@@ -216,31 +216,20 @@ class ScheduleRow(DatabaseTable):
 
 
 class ModelRound(_SlotKeyed, DatabaseTable):
-    """A model round.
-
-    Attributes:
-        number: number of the round, from 1 over all periods.
-        base_version: version of the model that it started from.
-        closed_at: empty while it is open.
-        outcome: how it ended.
-        expected: number of organizations whose schedule contains the slot.
-        replies: number of accepted updates.
-        seconds: from its opening to its end.
-        new_version: the model version that it made.
-        public_error: error of that version on public data.
-    """
+    """A model round."""
 
     __tablename__ = "round"
-    number: Mapped[int] = mapped_column(unique=True)
-    base_version: Mapped[int]
+    number: Mapped[int] = mapped_column(unique=True)  # number of the round, from 1 over all periods
+    base_version: Mapped[int]  # version of the model that it started from
     opened_at: Mapped[datetime]
-    closed_at: Mapped[datetime | None]
-    outcome: Mapped[RoundOutcome | None]
+    closed_at: Mapped[datetime | None]  # empty while it is open
+    outcome: Mapped[RoundOutcome | None]  # how it ended
+    # Number of organizations whose schedule contains the slot.
     expected: Mapped[int] = mapped_column("asked", default=0)
-    replies: Mapped[int] = mapped_column(default=0)
-    seconds: Mapped[float | None]
-    new_version: Mapped[int | None]
-    public_error: Mapped[float | None]
+    replies: Mapped[int] = mapped_column(default=0)  # number of accepted updates
+    seconds: Mapped[float | None]  # from its opening to its end
+    new_version: Mapped[int | None]  # the model version that it made
+    public_error: Mapped[float | None]  # error of that version on public data
     reply_rows: Mapped[list["ReplyRow"]] = relationship(
         primaryjoin=lambda: and_(
             *(
@@ -392,28 +381,21 @@ class ModelVersionRow(DatabaseTable):
 
 
 class PromotionRecord(DatabaseTable):
-    """A decision about a version. The latest one counts, and none is ever changed.
-
-    Attributes:
-        version: the version that was decided.
-        status: its status from now on. An inconclusive candidate stays a candidate.
-        reason: text for the operator.
-        gain: reduction in mean squared log error against the promoted version, estimated from
-            reports; None without reports.
-        gain_error: standard error of the gain.
-        by_segment: mean absolute log error on the buffer's rows of each segment.
-        decided_at: time of the decision.
-    """
+    """A decision about a version. The latest one counts, and none is ever changed."""
 
     __tablename__ = "verdict"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    version: Mapped[int] = mapped_column(index=True)
+    version: Mapped[int] = mapped_column(index=True)  # the version that was decided
+    # Its status from now on. An inconclusive candidate stays a candidate.
     status: Mapped[VersionStatus] = mapped_column("standing")
-    reason: Mapped[str]
+    reason: Mapped[str]  # text for the operator
+    # Reduction in mean squared log error against the promoted version, estimated from reports; None
+    # without reports.
     gain: Mapped[float | None]
-    gain_error: Mapped[float | None]
+    gain_error: Mapped[float | None]  # standard error of the gain
+    # Mean absolute log error on the buffer's rows of each segment.
     by_segment: Mapped[Mapping[Platform, float]]
-    decided_at: Mapped[datetime]
+    decided_at: Mapped[datetime]  # time of the decision
 
     @property
     def promoted(self) -> bool:

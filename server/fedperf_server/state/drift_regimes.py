@@ -53,23 +53,14 @@ _DECISION_COUNTS = select(
 
 @dataclass(frozen=True, slots=True)
 class DriftRegime:
-    """A drift regime.
+    """A drift regime."""
 
-    Attributes:
-        number: from 1.
-        begins_at: start of its first window, or the end of the previous calendar.
-        reference_version: model version that residuals refer to.
-        cause: why it began.
-        platforms: platforms that changed, as far as is known.
-        note: the operator's words, which are never sent.
-    """
-
-    number: int
-    begins_at: datetime
-    reference_version: int
-    cause: RegimeTrigger
-    platforms: tuple[Platform, ...] = ()
-    note: str = ""
+    number: int  # from 1
+    begins_at: datetime  # start of its first window, or the end of the previous calendar
+    reference_version: int  # model version that residuals refer to
+    cause: RegimeTrigger  # why it began
+    platforms: tuple[Platform, ...] = ()  # platforms that changed, as far as is known
+    note: str = ""  # the operator's words, which are never sent
 
 
 def regimes(session: Session) -> tuple[DriftRegime, ...]:

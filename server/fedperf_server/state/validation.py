@@ -80,15 +80,10 @@ class RejectedReleaseError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """The public data for checking a release's contents, in addition to its slot.
+    """The public data for checking a release's contents, in addition to its slot."""
 
-    Attributes:
-        reference_versions: model versions that residuals may refer to.
-        query: linear query of the slot, if it has one.
-    """
-
-    reference_versions: Collection[int] = ()
-    query: CellQuery | None = None
+    reference_versions: Collection[int] = ()  # model versions that residuals may refer to
+    query: CellQuery | None = None  # linear query of the slot, if it has one
 
 
 def open_signed(signed: SignedRelease, key: ec.EllipticCurvePublicKey) -> Release:

@@ -136,19 +136,12 @@ def edge_counts(plans: Sequence[Features], length: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attention:
-    """One attention layer; what its heads give is averaged.
+    """One attention layer; what its heads give is averaged."""
 
-    Attributes:
-        of_source: scores of an edge by the states that it comes from, [heads, inputs].
-        of_target: by those that it leads to, [heads, inputs].
-        weight: of all heads, one after the other, [heads * inputs, hidden].
-        bias: [hidden].
-    """
-
-    of_source: Floats
-    of_target: Floats
-    weight: Floats
-    bias: Floats
+    of_source: Floats  # scores of an edge by the states that it comes from, [heads, inputs]
+    of_target: Floats  # by those that it leads to, [heads, inputs]
+    weight: Floats  # of all heads, one after the other, [heads * inputs, hidden]
+    bias: Floats  # [hidden]
 
     @classmethod
     def of(cls, arrays: Mapping[str, Floats], name: str) -> "_Attention":

@@ -54,17 +54,12 @@ class InvalidLinearizationError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tangent:
-    """Directions in which a model may step.
+    """Directions in which a model may step."""
 
-    Attributes:
-        directions: change of all linearized weights for a step of 1, float32 [weights, directions].
-        lengths: length of a step that changes the weights by 1, float64 [directions].
-        anchors: features of the anchor plans, float64 [anchors, directions].
-    """
-
+    # Change of all linearized weights for a step of 1, float32 [weights, directions].
     directions: Tensor
-    lengths: Floats
-    anchors: Floats
+    lengths: Floats  # length of a step that changes the weights by 1, float64 [directions]
+    anchors: Floats  # features of the anchor plans, float64 [anchors, directions]
 
     @classmethod
     def build(cls, gradients: Tensor, coefficients: NDArray[np.float32]) -> "Tangent":

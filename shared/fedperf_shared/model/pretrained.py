@@ -69,25 +69,17 @@ def load_pretrained_model() -> Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class PretrainedWidth:
-    """Half widths of the pretrained model's 90 % intervals on a platform, log seconds.
+    """Half widths of the pretrained model's 90 % intervals on a platform, log seconds."""
 
-    Attributes:
-        half_width: at rows and cores within the training data.
-        per_decade: added for each factor of ten beyond these; squares add, as those of
-            independent errors do.
-        most_rows: largest number of source rows of a plan in the training data.
-        most_cores: largest number of cores over all nodes in the training data.
-        of_estimates: added where rows of a relational plan are estimates, as before a run; squares
-            add. 0 where it was not measured.
-        of_other_estimates: the same for plans with text, graphs or machine learning.
-    """
-
-    half_width: float = math.log(16.0)
+    half_width: float = math.log(16.0)  # at rows and cores within the training data
+    # Added for each factor of ten beyond these; squares add, as those of independent errors do.
     per_decade: float = 0.0
-    most_rows: float = math.inf
-    most_cores: float = math.inf
+    most_rows: float = math.inf  # largest number of source rows of a plan in the training data
+    most_cores: float = math.inf  # largest number of cores over all nodes in the training data
+    # Added where rows of a relational plan are estimates, as before a run; squares add. 0 where it
+    # was not measured.
     of_estimates: float = 0.0
-    of_other_estimates: float = 0.0
+    of_other_estimates: float = 0.0  # the same for plans with text, graphs or machine learning
 
     def __post_init__(self) -> None:
         positive = (self.half_width, self.most_rows, self.most_cores)

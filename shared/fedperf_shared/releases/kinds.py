@@ -36,25 +36,15 @@ R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[P_co, R_co]):
-    """One kind of releases.
+    """One kind of releases."""
 
-    Attributes:
-        name: for people, programs and in `release.proto`.
-        parameters: class of what a slot of the kind plans.
-        release: class of what such a slot produces.
-        contents: the numbers that leave, for people.
-        public: the fields that depend on no execution, beside the slot.
-        numbers: how many integers leave; None for a kind that is not released any more.
-        has_question: whether the coordinator chooses the sums by a linear query.
-    """
-
-    name: str
-    parameters: type[P_co]
-    release: type[R_co]
-    contents: str
-    public: str
-    numbers: int | None
-    has_question: bool
+    name: str  # for people, programs and in `release.proto`
+    parameters: type[P_co]  # class of what a slot of the kind plans
+    release: type[R_co]  # class of what such a slot produces
+    contents: str  # the numbers that leave, for people
+    public: str  # the fields that depend on no execution, beside the slot
+    numbers: int | None  # how many integers leave; None for a kind that is not released any more
+    has_question: bool  # whether the coordinator chooses the sums by a linear query
 
     @property
     def is_report(self) -> bool:

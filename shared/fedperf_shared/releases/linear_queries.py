@@ -58,17 +58,11 @@ class InvalidDesignError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Design:
-    """The design of one directed report.
+    """The design of one directed report."""
 
-    Attributes:
-        directions: multiply the clipped residual, float64 [directions, points].
-        clips: bound on the absolute log residual at each point, float64 [points].
-        offsets: are sent as they are, float64 [offsets, points]; no rows where
-            configurations are public.
-    """
-
-    directions: Floats
-    clips: Floats
+    directions: Floats  # multiply the clipped residual, float64 [directions, points]
+    clips: Floats  # bound on the absolute log residual at each point, float64 [points]
+    # Are sent as they are, float64 [offsets, points]; no rows where configurations are public.
     offsets: Floats
 
     def __post_init__(self) -> None:
@@ -168,23 +162,14 @@ class InvalidLinearizedQueryError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellQuery:
-    """The linear query of one directed slot.
+    """The linear query of one directed slot."""
 
-    Attributes:
-        slot: which slot it is for.
-        version: the coordinator's number of the question, above 0; answers name it.
-        basis_version: version of `basis` whose cells are the points.
-        reference_version: model version that residuals are taken against.
-        center: what is subtracted from a residual in each cell, float64 [CELLS].
-        design: QUESTION_DIRECTIONS directions over CELLS points, no offsets.
-    """
-
-    slot: SlotKey
-    version: int
-    basis_version: int
-    reference_version: int
-    center: NDArray[np.float64]
-    design: Design
+    slot: SlotKey  # which slot it is for
+    version: int  # the coordinator's number of the question, above 0; answers name it
+    basis_version: int  # version of `basis` whose cells are the points
+    reference_version: int  # model version that residuals are taken against
+    center: NDArray[np.float64]  # what is subtracted from a residual in each cell, float64 [CELLS]
+    design: Design  # QUESTION_DIRECTIONS directions over CELLS points, no offsets
 
     def __post_init__(self) -> None:
         if self.slot.kind is not ReleaseKind.RESIDUAL_REPORT or not self.version > 0:
@@ -208,15 +193,10 @@ class CellQuery:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedQuery:
-    """The linear query of one model round.
+    """The linear query of one model round."""
 
-    Attributes:
-        clip: bound on a residual, in units of the standardised output.
-        coefficients: float32 [anchors, DIRECTIONS].
-    """
-
-    clip: float
-    coefficients: NDArray[np.float32]
+    clip: float  # bound on a residual, in units of the standardised output
+    coefficients: NDArray[np.float32]  # float32 [anchors, DIRECTIONS]
 
     def __post_init__(self) -> None:
         if not MIN_TANGENT_CLIP <= self.clip <= MAX_TANGENT_CLIP:

@@ -105,26 +105,18 @@ class SlotTimes:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCalendar:
-    """A period, the slots that each of its windows has, and how its model rounds train.
+    """A period, the slots that each of its windows has, and how its model rounds train."""
 
-    Attributes:
-        period: that it is for.
-        report_slots: of every window.
-        model_slots: of every window.
-        model_method: how model rounds train.
-        extra_slots: more model slots of windows in which an epoch begins; their indices
-            follow those of `model_slots`.
-        extra_windows: in so many windows of the period they are used at most.
-        first_slots: of every window, days on which a member's first report may leave; their
-            indices follow those of `report_slots`.
-    """
-
-    period: Period
-    report_slots: tuple[SlotTimes, ...]
-    model_slots: tuple[SlotTimes, ...]
-    model_method: ModelMethod = ModelMethod.TANGENT
+    period: Period  # that it is for
+    report_slots: tuple[SlotTimes, ...]  # of every window
+    model_slots: tuple[SlotTimes, ...]  # of every window
+    model_method: ModelMethod = ModelMethod.TANGENT  # how model rounds train
+    # More model slots of windows in which an epoch begins; their indices follow those of
+    # `model_slots`.
     extra_slots: tuple[SlotTimes, ...] = ()
-    extra_windows: int = 0
+    extra_windows: int = 0  # in so many windows of the period they are used at most
+    # Of every window, days on which a member's first report may leave; their indices follow those
+    # of `report_slots`.
     first_slots: tuple[SlotTimes, ...] = ()
 
     def __post_init__(self) -> None:

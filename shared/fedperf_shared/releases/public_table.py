@@ -57,23 +57,14 @@ class InvalidTableRowError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One execution without its plan's shape.
+    """One execution without its plan's shape."""
 
-    Attributes:
-        cell: main platform, most special operator class and size group of its plan.
-        cluster: the resources it had.
-        operators: operators of its plan.
-        sources: operators of its plan without inputs.
-        log_source_rows: natural log of the rows of all sources, within the size group.
-        log_seconds: natural log of wall seconds.
-    """
-
-    cell: Cell
-    cluster: ClusterConfig
-    operators: int
-    sources: int
-    log_source_rows: float
-    log_seconds: float
+    cell: Cell  # main platform, most special operator class and size group of its plan
+    cluster: ClusterConfig  # the resources it had
+    operators: int  # operators of its plan
+    sources: int  # operators of its plan without inputs
+    log_source_rows: float  # natural log of the rows of all sources, within the size group
+    log_seconds: float  # natural log of wall seconds
 
     def __post_init__(self) -> None:
         if self.cell.platform not in PLATFORM_GROUPS or not 0 <= self.cell.size <= len(SIZE_BOUNDS):

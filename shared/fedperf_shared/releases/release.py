@@ -331,21 +331,14 @@ class _OnGrid:
 
 @dataclass(frozen=True, slots=True)
 class ResidualReport(_OnGrid):
-    """Noisy sums on the public basis, as integers on the grid of step 2**grid_exponent.
+    """Noisy sums on the public basis, as integers on the grid of step 2**grid_exponent."""
 
-    Attributes:
-        slot: the slot that it fills.
-        basis_version: version of `basis`.
-        reference_version: model version that the residuals are taken against.
-        grid_exponent: one integer step is 2**grid_exponent.
-        values: int64 [2 * cells]: counts, then sums of clipped residual / C, both halved in scale
-            as `basis.contribution` says.
-    """
-
-    slot: SlotKey
-    basis_version: int
-    reference_version: int
-    grid_exponent: int
+    slot: SlotKey  # the slot that it fills
+    basis_version: int  # version of `basis`
+    reference_version: int  # model version that the residuals are taken against
+    grid_exponent: int  # one integer step is 2**grid_exponent
+    # Int64 [2 * cells]: counts, then sums of clipped residual / C, both halved in scale as
+    # `basis.contribution` says.
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
@@ -355,19 +348,12 @@ class ResidualReport(_OnGrid):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DirectedReport(_OnGrid):
-    """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent.
+    """Noisy sums over workloads, as integers on the grid of step 2**grid_exponent."""
 
-    Attributes:
-        slot: the slot that it fills.
-        design_version: the server's number of the design, public.
-        grid_exponent: one integer step is 2**grid_exponent.
-        values: int64 [design.values]: offsets, then directions (see `directions`).
-    """
-
-    slot: SlotKey
-    design_version: int
-    grid_exponent: int
-    values: NDArray[np.int64]
+    slot: SlotKey  # the slot that it fills
+    design_version: int  # the server's number of the design, public
+    grid_exponent: int  # one integer step is 2**grid_exponent
+    values: NDArray[np.int64]  # int64 [design.values]: offsets, then directions (see `directions`)
 
     def public(self) -> dict[str, object]:
         """Public values besides slot and grid."""
@@ -376,19 +362,12 @@ class DirectedReport(_OnGrid):
 
 @dataclass(frozen=True, slots=True)
 class ModelUpdate:
-    """Difference between the weights after training by DP-SGD and those before; only read.
+    """Difference between the weights after training by DP-SGD and those before; only read."""
 
-    Attributes:
-        slot: the slot that it fills.
-        architecture: version of the architecture; fixes number, order and shapes of `arrays`.
-        base_version: model version that training started from.
-        arrays: float32 arrays in the order of the architecture.
-    """
-
-    slot: SlotKey
-    architecture: int
-    base_version: int
-    arrays: tuple[NDArray[np.float32], ...]
+    slot: SlotKey  # the slot that it fills
+    architecture: int  # version of the architecture; fixes number, order and shapes of `arrays`
+    base_version: int  # model version that training started from
+    arrays: tuple[NDArray[np.float32], ...]  # float32 arrays in the order of the architecture
 
     def natural(self) -> NDArray[np.float64]:
         """Return all weights in a row."""
@@ -407,19 +386,12 @@ class ModelUpdate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedUpdate(_OnGrid):
-    """Noisy linearized update of a model, as integers on the grid of step 2**grid_exponent.
+    """Noisy linearized update of a model, as integers on the grid of step 2**grid_exponent."""
 
-    Attributes:
-        slot: the slot that it fills.
-        base_version: model version whose tangent it is.
-        grid_exponent: one integer step is 2**grid_exponent.
-        values: int64 [DIRECTIONS] (see `questions`).
-    """
-
-    slot: SlotKey
-    base_version: int
-    grid_exponent: int
-    values: NDArray[np.int64]
+    slot: SlotKey  # the slot that it fills
+    base_version: int  # model version whose tangent it is
+    grid_exponent: int  # one integer step is 2**grid_exponent
+    values: NDArray[np.int64]  # int64 [DIRECTIONS] (see `questions`)
 
     def public(self) -> dict[str, object]:
         """Public values besides slot and grid."""

@@ -53,21 +53,14 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T, M]):
-    """Turns objects of one class into messages and bytes, and back.
+    """Turns objects of one class into messages and bytes, and back."""
 
-    Attributes:
-        what: name of the object in errors.
-        message: class of the message.
-        write: object -> message.
-        read: message -> object, with whatever error it raises.
-        counts_parts: whether the parts of bytes are counted before they are parsed, as those of
-            others are (`message_parts`).
-    """
-
-    what: str
-    message: type[M]
-    write: Callable[[T], M]
-    read: Callable[[M], T]
+    what: str  # name of the object in errors
+    message: type[M]  # class of the message
+    write: Callable[[T], M]  # object -> message
+    read: Callable[[M], T]  # message -> object, with whatever error it raises
+    # Whether the parts of bytes are counted before they are parsed, as those of others are
+    # (`message_parts`).
     counts_parts: bool = False
 
     def encode(self, value: T) -> bytes:

@@ -54,23 +54,15 @@ class MalformedMessageError(InvalidInputError):
 
 
 class _Field(NamedTuple):
-    """The encoding of a field with a given tag.
+    """The encoding of a field with a given tag."""
 
-    Attributes:
-        name: of the field.
-        has_length: whether a length and bytes follow the tag.
-        width: bytes of a number of fixed size; 0 for a varint.
-        numbers: numbers per tag of a repeated field, or per byte after the length.
-        inside: fields of the nested message in these bytes, by their tags.
-        most: maximum number of such messages.
-    """
-
-    name: str
-    has_length: bool = False
-    width: int = 0
-    numbers: float = 0
+    name: str  # of the field
+    has_length: bool = False  # whether a length and bytes follow the tag
+    width: int = 0  # bytes of a number of fixed size; 0 for a varint
+    numbers: float = 0  # numbers per tag of a repeated field, or per byte after the length
+    # Fields of the nested message in these bytes, by their tags.
     inside: "Mapping[int, _Field] | None" = None
-    most: int = MAX_MESSAGES
+    most: int = MAX_MESSAGES  # maximum number of such messages
 
 
 def check_parts(kind: Descriptor, payload: bytes) -> None:

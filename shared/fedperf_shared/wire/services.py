@@ -108,21 +108,13 @@ class ExchangeCalls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its messages, and their bounds.
+    """One call: its messages, and their bounds."""
 
-    Attributes:
-        name: in exchange.proto.
-        request: codec of the argument; None without one.
-        reply: codec of the result; None without one.
-        request_bytes: most of a request.
-        answer_bytes: most of an answer.
-    """
-
-    name: str
-    request: codec.Codec[Any, Any] | None
-    reply: codec.Codec[Any, Any] | None
-    request_bytes: int = _SMALL
-    answer_bytes: int = _SMALL
+    name: str  # in exchange.proto
+    request: codec.Codec[Any, Any] | None  # codec of the argument; None without one
+    reply: codec.Codec[Any, Any] | None  # codec of the result; None without one
+    request_bytes: int = _SMALL  # most of a request
+    answer_bytes: int = _SMALL  # most of an answer
 
 
 _VERSION: codec.Codec[int, messages.GetModelRequest] = codec.Codec(

@@ -237,15 +237,10 @@ class Resources(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostCoefficients:
-    """Seconds for a unit of work.
+    """Seconds for a unit of work."""
 
-    Attributes:
-        seconds: float64 [platforms, units], core seconds for the parallel ones, at least 0.
-        speedup: float64 [platforms], in [0, 1]: n cores do the work of n ** speedup.
-    """
-
-    seconds: Floats
-    speedup: Floats
+    seconds: Floats  # float64 [platforms, units], core seconds for the parallel ones, at least 0
+    speedup: Floats  # float64 [platforms], in [0, 1]: n cores do the work of n ** speedup
 
     @classmethod
     def of(cls, content: Mapping[str, Mapping[str, float]]) -> Self:
@@ -262,26 +257,18 @@ class CostCoefficients:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """The units of work of plans of one workflow, whatever they cost.
+    """The units of work of plans of one workflow, whatever they cost."""
 
-    Attributes:
-        units: float64 [operators, units] of each operator, whichever platform it runs on.
-        tasks: float64 [operators], that may share its work.
-        starts: float64 [plans, platforms], units of `start` and, in the second half of the
-            columns, of `first_query`.
-        switches: float64 [plans, operators, 2], edges in from other platforms and bytes over them.
-        platforms: int64 [plans, operators].
-        cores: of the machine.
-        speed: of one core.
-    """
-
-    units: Floats
-    tasks: Floats
+    units: Floats  # float64 [operators, units] of each operator, whichever platform it runs on
+    tasks: Floats  # float64 [operators], that may share its work
+    # Float64 [plans, platforms], units of `start` and, in the second half of the columns, of
+    # `first_query`.
     starts: Floats
+    # Float64 [plans, operators, 2], edges in from other platforms and bytes over them.
     switches: Floats
-    platforms: Ints
-    cores: int
-    speed: float
+    platforms: Ints  # int64 [plans, operators]
+    cores: int  # of the machine
+    speed: float  # of one core
 
     @classmethod
     def of(cls, columns: WorkflowColumns, placed: Placements, machine: Resources) -> Self:

@@ -94,22 +94,14 @@ class InvalidFeaturesError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Features:
-    """The features of one plan, rows in topological order.
+    """The features of one plan, rows in topological order."""
 
-    Attributes:
-        operators: float32 [operators, 63].
-        plan: float32 [39].
-        edges: int64 [2, edges], rows of parent and child; repeated where a child
-            reads one parent twice.
-        order: for every row the operator's position in `plan.workflow.operators`.
-        analytic_log_seconds: of the analytic cost model, within `FEATURE_LIMIT`.
-    """
-
-    operators: Float32Array
-    plan: Float32Array
+    operators: Float32Array  # float32 [operators, 63]
+    plan: Float32Array  # float32 [39]
+    # Int64 [2, edges], rows of parent and child; repeated where a child reads one parent twice.
     edges: NDArray[np.int64]
-    order: tuple[int, ...]
-    analytic_log_seconds: float
+    order: tuple[int, ...]  # for every row the operator's position in `plan.workflow.operators`
+    analytic_log_seconds: float  # of the analytic cost model, within `FEATURE_LIMIT`
 
     def __post_init__(self) -> None:
         count = len(self.order)

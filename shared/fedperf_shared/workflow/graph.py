@@ -29,31 +29,19 @@ class InvalidWorkflowError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a workflow.
+    """One operator of a workflow."""
 
-    Attributes:
-        kind: what it does.
-        operator_class: the kind of analysis it belongs to.
-        inputs: positions of its parents in `Workflow.operators`.
-        output_rows: rows that it hands on, measured or estimated.
-        row_bytes: mean width of an output row in bytes.
-        complexity: growth of the user code inside, `NONE` where there is none.
-        code_steps: elementary steps of that user code per row.
-        iterations: rounds of an iterative operator, 0 elsewhere.
-        key_distinct_ratio: distinct values / rows of its grouping or join key, in [0, 1].
-        partitions: parallel partitions that it was given, 0 where the engine decides.
-    """
-
-    kind: OperatorKind
-    operator_class: OperatorClass
-    inputs: tuple[int, ...] = ()
-    output_rows: float = 0.0
-    row_bytes: float = 0.0
+    kind: OperatorKind  # what it does
+    operator_class: OperatorClass  # the kind of analysis it belongs to
+    inputs: tuple[int, ...] = ()  # positions of its parents in `Workflow.operators`
+    output_rows: float = 0.0  # rows that it hands on, measured or estimated
+    row_bytes: float = 0.0  # mean width of an output row in bytes
+    # Growth of the user code inside, `NONE` where there is none.
     complexity: Complexity = Complexity.NONE
-    code_steps: int = 0
-    iterations: int = 0
-    key_distinct_ratio: float = 0.0
-    partitions: int = 0
+    code_steps: int = 0  # elementary steps of that user code per row
+    iterations: int = 0  # rounds of an iterative operator, 0 elsewhere
+    key_distinct_ratio: float = 0.0  # distinct values / rows of its grouping or join key, in [0, 1]
+    partitions: int = 0  # parallel partitions that it was given, 0 where the engine decides
 
     def __post_init__(self) -> None:
         if self.kind in RESERVED_KINDS:
@@ -73,19 +61,12 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class SourceStatistics:
-    """Statistics of a workflow's sources together.
+    """Statistics of a workflow's sources together."""
 
-    Attributes:
-        columns: columns of all sources.
-        top_key_share: share of the most frequent key, in [0, 1].
-        distinct_ratio: distinct keys / rows, in [0, 1].
-        null_ratio: missing values / values, in [0, 1].
-    """
-
-    columns: int = 0
-    top_key_share: float = 0.0
-    distinct_ratio: float = 0.0
-    null_ratio: float = 0.0
+    columns: int = 0  # columns of all sources
+    top_key_share: float = 0.0  # share of the most frequent key, in [0, 1]
+    distinct_ratio: float = 0.0  # distinct keys / rows, in [0, 1]
+    null_ratio: float = 0.0  # missing values / values, in [0, 1]
 
     def __post_init__(self) -> None:
         _require("columns", self.columns, MAX_ITERATIONS)
@@ -99,16 +80,13 @@ class Workflow:
 
     Operators may stand in any order; `topology.topological_order` gives the one
     that every consumer uses.
-
-    Attributes:
-        operators: what it does.
-        sources: what is known of its inputs together.
-        rows_are_estimates: whether some rows are, that do not follow from what is known (see
-            `estimates`). A question's; no execution, message or feature has it.
     """
 
-    operators: tuple[Operator, ...]
+    operators: tuple[Operator, ...]  # what it does
+    # What is known of its inputs together.
     sources: SourceStatistics = field(default_factory=SourceStatistics)
+    # Whether some rows are, that do not follow from what is known (see `estimates`). A question's;
+    # no execution, message or feature has it.
     rows_are_estimates: bool = False
 
     def __post_init__(self) -> None:

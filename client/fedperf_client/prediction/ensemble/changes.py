@@ -72,15 +72,10 @@ _MEAN_OF = 2  # the median of at most so many values is their mean
 
 
 class ChangeEstimate(NamedTuple):
-    """How far residuals after a change lie from those before it.
+    """How far residuals after a change lie from those before it."""
 
-    Attributes:
-        log_ratio: after less before, log seconds.
-        half_width: of its interval, log seconds; infinite where nothing can be compared.
-    """
-
-    log_ratio: float
-    half_width: float
+    log_ratio: float  # after less before, log seconds
+    half_width: float  # of its interval, log seconds; infinite where nothing can be compared
 
     @property
     def is_known(self) -> bool:
@@ -180,13 +175,9 @@ USUAL_FROM = 5  # first executions of a job whose mean is its usual residual
 
 @dataclass(slots=True)
 class Adwin:
-    """The ADWIN detector. Calling it adds a value and returns whether it raises an alarm.
+    """The ADWIN detector. Calling it adds a value and returns whether it raises an alarm."""
 
-    Attributes:
-        quiet: values before any alarm.
-    """
-
-    quiet: int
+    quiet: int  # values before any alarm
     _width: int = 0
     _total: float = 0.0
     _squares: float = 0.0  # sum of squared distances from the mean
@@ -229,15 +220,10 @@ class Adwin:
 
 
 class LevelChange(NamedTuple):
-    """A change of level in a stream.
+    """A change of level in a stream."""
 
-    Attributes:
-        start: position of the first execution after it.
-        alarm: position of the execution that raised the alarm.
-    """
-
-    start: int
-    alarm: int
+    start: int  # position of the first execution after it
+    alarm: int  # position of the execution that raised the alarm
 
 
 def level_changes(residuals: Floats, jobs: Ints) -> list[LevelChange]:
@@ -310,21 +296,13 @@ class DriftKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftObservations:
-    """Executions as drift detection reads them, in any order.
+    """Executions as drift detection reads them, in any order."""
 
-    Attributes:
-        cells: of the public basis, [executions].
-        jobs: number of the workload of each, [executions].
-        residuals: log seconds measured less predicted by one model, [executions].
-        inputs: values that differ between executions of a job, [executions, inputs].
-        finished_at: with time zone, [executions].
-    """
-
-    cells: Ints
-    jobs: Ints
-    residuals: Floats
-    inputs: Floats
-    finished_at: Sequence[datetime]
+    cells: Ints  # of the public basis, [executions]
+    jobs: Ints  # number of the workload of each, [executions]
+    residuals: Floats  # log seconds measured less predicted by one model, [executions]
+    inputs: Floats  # values that differ between executions of a job, [executions, inputs]
+    finished_at: Sequence[datetime]  # with time zone, [executions]
 
     @classmethod
     def of(cls, table: ExecutionTable) -> Self:
@@ -362,25 +340,15 @@ class DriftObservations:
 
 @dataclass(frozen=True, slots=True)
 class StreamDrift:
-    """A drift of one stream.
+    """A drift of one stream."""
 
-    Attributes:
-        platform: of the stream.
-        operator_class: of the stream.
-        change: position in the stream.
-        since: when the first execution after the change finished.
-        noticed_at: when the execution finished that raised the alarm.
-        log_shift: by how much executions take longer since, at equal jobs and inputs.
-        kinds: one or both.
-    """
-
-    platform: Platform
-    operator_class: OperatorClass
-    change: LevelChange
-    since: datetime
-    noticed_at: datetime
-    log_shift: float
-    kinds: tuple[DriftKind, ...]
+    platform: Platform  # of the stream
+    operator_class: OperatorClass  # of the stream
+    change: LevelChange  # position in the stream
+    since: datetime  # when the first execution after the change finished
+    noticed_at: datetime  # when the execution finished that raised the alarm
+    log_shift: float  # by how much executions take longer since, at equal jobs and inputs
+    kinds: tuple[DriftKind, ...]  # one or both
 
     @property
     def is_concept(self) -> bool:
@@ -431,17 +399,11 @@ class StreamDrift:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """The executions of one platform and operator class, in the order they finished.
+    """The executions of one platform and operator class, in the order they finished."""
 
-    Attributes:
-        rows: places among all observations, [executions].
-        observations: its own, at least one.
-        drifts: in order of time.
-    """
-
-    rows: Ints
-    observations: DriftObservations
-    drifts: tuple[StreamDrift, ...]
+    rows: Ints  # places among all observations, [executions]
+    observations: DriftObservations  # its own, at least one
+    drifts: tuple[StreamDrift, ...]  # in order of time
 
     @property
     def platform(self) -> Platform:
@@ -607,22 +569,16 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class WorkloadChange:
-    """The last significant change of a workload's run times at the same work.
+    """The last significant change of a workload's run times at the same work."""
 
-    Attributes:
-        workload: its number, as in `ExecutionTable`.
-        first: number of the first run since, as in `ExecutionTable`.
-        since: when that finished.
-        is_upgrade: whether runs since are those on the version of its newest run, and runs before
-            those on others; else those from a day on.
-        change: of the median.
-        runs_before, runs_since: how many there are, on the resources that were compared.
-    """
-
-    workload: int
-    first: int
-    since: datetime
+    workload: int  # its number, as in `ExecutionTable`
+    first: int  # number of the first run since, as in `ExecutionTable`
+    since: datetime  # when that finished
+    # Whether runs since are those on the version of its newest run, and runs before those on
+    # others; else those from a day on.
     is_upgrade: bool
+    # Of the median. runs_before, runs_since: how many there are, on the resources that were
+    # compared.
     change: ChangeEstimate
     runs_before: int
     runs_since: int

@@ -121,15 +121,10 @@ def query_regimes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """The executions to train on and to predict in one fold; some may be in neither set.
+    """The executions to train on and to predict in one fold; some may be in neither set."""
 
-    Attributes:
-        training: rows, int64.
-        held_out: rows, int64, at least one.
-    """
-
-    training: Ints
-    held_out: Ints
+    training: Ints  # rows, int64
+    held_out: Ints  # rows, int64, at least one
 
 
 # Identifies a `HoldoutSplit` among those of one set of executions.
@@ -138,20 +133,14 @@ SplitKey = tuple[QueryRegime, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HoldoutSplit:
-    """Folds of the training executions that imitate queries of a regime.
+    """Folds of the training executions that imitate queries of a regime."""
 
-    Attributes:
-        regime: of the queries; `SEEN` if whole workloads are held out.
-        levels: number of highest levels held out at once; 0 if each is held out in turn.
-        reach: log of the distance of the held-out levels from the training levels, as a share of
-            the span of these; 0 if they lie between them.
-        folds: at least one, except without executions.
-    """
-
-    regime: QueryRegime
-    levels: int
+    regime: QueryRegime  # of the queries; `SEEN` if whole workloads are held out
+    levels: int  # number of highest levels held out at once; 0 if each is held out in turn
+    # Log of the distance of the held-out levels from the training levels, as a share of the span of
+    # these; 0 if they lie between them.
     reach: float
-    folds: tuple[Fold, ...]
+    folds: tuple[Fold, ...]  # at least one, except without executions
 
     @property
     def key(self) -> SplitKey:
@@ -360,43 +349,27 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
 
 @dataclass(frozen=True, slots=True)
 class EnsembleMember:
-    """A learner of an ensemble.
+    """A learner of an ensemble."""
 
-    Attributes:
-        name: of the learner.
-        weight: in [0, 1].
-        error: trimmed mean of its absolute log errors in folds; NaN without executions.
-    """
-
-    name: str
-    weight: float
-    error: float
+    name: str  # of the learner
+    weight: float  # in [0, 1]
+    error: float  # trimmed mean of its absolute log errors in folds; NaN without executions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EnsembleWeights:
-    """The weights of an ensemble for queries of a regime, with its errors.
+    """The weights of an ensemble for queries of a regime, with its errors."""
 
-    Attributes:
-        regime: of the queries.
-        levels_held_out: see `HoldoutSplit.levels`; 0 if groups are held out.
-        members: weighted learners.
-        folds: number of folds behind the errors.
-        errors: of the ensemble in folds, log seconds, [held-out executions]. The weights did not
-            use the errors of the same fold; with a single fold, of the same group.
-        groups: workload or configuration, [held-out executions].
-        rows: index in the training set, [held-out executions].
-        disagreement: weighted variance between the members, mean over workloads.
-    """
-
-    regime: QueryRegime
-    levels_held_out: int
-    members: tuple[EnsembleMember, ...]
-    folds: int
+    regime: QueryRegime  # of the queries
+    levels_held_out: int  # see `HoldoutSplit.levels`; 0 if groups are held out
+    members: tuple[EnsembleMember, ...]  # weighted learners
+    folds: int  # number of folds behind the errors
+    # Of the ensemble in folds, log seconds, [held-out executions]. The weights did not use the
+    # errors of the same fold; with a single fold, of the same group.
     errors: Floats
-    groups: Ints
-    rows: Ints
-    disagreement: float
+    groups: Ints  # workload or configuration, [held-out executions]
+    rows: Ints  # index in the training set, [held-out executions]
+    disagreement: float  # weighted variance between the members, mean over workloads
 
     @property
     def by_name(self) -> dict[str, float]:
@@ -424,25 +397,16 @@ class EnsembleWeights:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CrossValidationErrors:
-    """The errors of each learner in folds, from which weights of any subset follow.
+    """The errors of each learner in folds, from which weights of any subset follow."""
 
-    Attributes:
-        training: the executions.
-        split: the folds.
-        learners: those that can be used with so many executions and these pretrained models.
-        errors: log seconds, [learners, held-out executions].
-        rows: index in the training set, [held-out executions].
-        evidence: piece of evidence, [held-out executions].
-        folds: fold, [held-out executions].
-    """
-
-    training: TrainingSet
-    split: HoldoutSplit
+    training: TrainingSet  # the executions
+    split: HoldoutSplit  # the folds
+    # Those that can be used with so many executions and these pretrained models.
     learners: tuple[Learner, ...]
-    errors: Floats
-    rows: Ints
-    evidence: Ints
-    folds: Ints
+    errors: Floats  # log seconds, [learners, held-out executions]
+    rows: Ints  # index in the training set, [held-out executions]
+    evidence: Ints  # piece of evidence, [held-out executions]
+    folds: Ints  # fold, [held-out executions]
 
     def weights(self, learners: Iterable[Learner] | None = None) -> EnsembleWeights:
         """Return the weights of these learners; of all by default.
@@ -522,17 +486,12 @@ def cross_validate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reliability:
-    """The weights of an ensemble and of the pretrained model beside it.
+    """The weights of an ensemble and of the pretrained model beside it."""
 
-    Attributes:
-        weight: of the ensemble if local executions know all operators, in [0, 1].
-        shrinkage: lack of trust in the pretrained model, in [0, 1], whatever operators are known.
-        distribution: of the errors of both together, in folds.
-    """
-
-    weight: float
+    weight: float  # of the ensemble if local executions know all operators, in [0, 1]
+    # Lack of trust in the pretrained model, in [0, 1], whatever operators are known.
     shrinkage: float
-    distribution: ErrorDistribution
+    distribution: ErrorDistribution  # of the errors of both together, in folds
 
     @classmethod
     def of_ensemble(cls, errors: Floats, groups: Ints) -> "Reliability":

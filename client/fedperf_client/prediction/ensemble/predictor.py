@@ -125,26 +125,18 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, eq=False)
 class LearnerPool:
-    """Training executions, and the learners that can use them, weighted and fitted on demand.
+    """Training executions, and the learners that can use them, weighted and fitted on demand."""
 
-    Attributes:
-        training: executions that are learnt from.
-        summary: of all local executions.
-        learners: in order of precedence; none predicts without its pretrained model.
-        starts: the pretrained models that they need, by name.
-        seed: of folds that hold out workloads.
-        on_progress: called while folds are computed.
-        fits: learners fitted so far on all training executions, by name.
-        errors: of every learner in folds so far.
-    """
-
-    training: TrainingSet
-    summary: LocalSummary
+    training: TrainingSet  # executions that are learnt from
+    summary: LocalSummary  # of all local executions
+    # In order of precedence; none predicts without its pretrained model.
     learners: tuple[Learner, ...]
-    starts: Mapping[str, PredictLog]
-    seed: int = 0
-    on_progress: OnProgress | None = None
+    starts: Mapping[str, PredictLog]  # the pretrained models that they need, by name
+    seed: int = 0  # of folds that hold out workloads
+    on_progress: OnProgress | None = None  # called while folds are computed
+    # Learners fitted so far on all training executions, by name.
     fits: dict[str, Fitted] = field(default_factory=dict)
+    # Of every learner in folds so far.
     errors: dict[SplitKey, CrossValidationErrors] = field(default_factory=dict)
     _splits: dict[QueryRegime, list[HoldoutSplit]] = field(default_factory=dict)
     _gaps: dict[tuple[QueryRegime, SplitKey], float] = field(default_factory=dict)
@@ -282,61 +274,38 @@ class LearnerPool:
 
 
 class _Context(NamedTuple):
-    """A query with its relation to the training executions.
+    """A query with its relation to the training executions."""
 
-    Attributes:
-        query: the plan and its resources.
-        regime: of the query.
-        split: folds that imitate it.
-        similar: mask of the training executions that are similar, as bytes.
-        support: share of its operators that local executions know, in [0, 1].
-    """
-
-    query: PlanOnCluster
-    regime: QueryRegime
-    split: HoldoutSplit
-    similar: bytes
-    support: float
+    query: PlanOnCluster  # the plan and its resources
+    regime: QueryRegime  # of the query
+    split: HoldoutSplit  # folds that imitate it
+    similar: bytes  # mask of the training executions that are similar, as bytes
+    support: float  # share of its operators that local executions know, in [0, 1]
 
 
 class _Blend(NamedTuple):
-    """The prediction of an ensemble and a pretrained model for one query, without its error.
+    """The prediction of an ensemble and a pretrained model for one query, without its error."""
 
-    Attributes:
-        identity: of the query.
-        log_seconds: prediction.
-        variance: weighted variance between the members, the pretrained model included.
-        weight: of the ensemble, in [0, 1].
-        change: from runs of the plan on other resources, if there are any.
-    """
-
-    identity: Identity
-    log_seconds: float
-    variance: float
-    weight: float
-    change: ResourceChange | None
+    identity: Identity  # of the query
+    log_seconds: float  # prediction
+    variance: float  # weighted variance between the members, the pretrained model included
+    weight: float  # of the ensemble, in [0, 1]
+    change: ResourceChange | None  # from runs of the plan on other resources, if there are any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonalizedEnsemble:
-    """The predictor: an ensemble for every query regime, beside runs and a pretrained model.
+    """The predictor: an ensemble for every query regime, beside runs and a pretrained model."""
 
-    Attributes:
-        pool: training executions and learners.
-        learners: those that may be members.
-        confidence_level: of the intervals.
-        requested: learners that the predictors of parts may have.
-        pretrained: the first learner that needs a pretrained model but no local executions.
-        weights_by_split: ensemble weights for each split so far.
-        parts: predictors on the executions of some engines, see `part`.
-    """
-
-    pool: LearnerPool
-    learners: tuple[Learner, ...]
-    confidence_level: float
-    requested: tuple[Learner, ...]
+    pool: LearnerPool  # training executions and learners
+    learners: tuple[Learner, ...]  # those that may be members
+    confidence_level: float  # of the intervals
+    requested: tuple[Learner, ...]  # learners that the predictors of parts may have
+    # The first learner that needs a pretrained model but no local executions.
     pretrained: Learner | None
+    # Ensemble weights for each split so far.
     weights_by_split: dict[SplitKey, EnsembleWeights] = field(default_factory=dict)
+    # Predictors on the executions of some engines, see `part`.
     parts: dict[int, "PersonalizedEnsemble"] = field(default_factory=dict)
     _predictions: dict[tuple[PlanOnCluster, ...], list[Prediction]] = field(default_factory=dict)
     _reliabilities: dict[tuple[SplitKey, bytes], Reliability] = field(default_factory=dict)

@@ -59,15 +59,10 @@ _PRIOR_SD = 0.86
 
 @dataclass(frozen=True, slots=True)
 class VariancePosterior:
-    """A scaled inverse chi-squared distribution of the variance of a repeat.
+    """A scaled inverse chi-squared distribution of the variance of a repeat."""
 
-    Attributes:
-        sd: log seconds.
-        count: of repeats that it is worth.
-    """
-
-    sd: float
-    count: float
+    sd: float  # log seconds
+    count: float  # of repeats that it is worth
 
 
 # Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
@@ -102,17 +97,11 @@ ALIKE_BYTES = math.log(1.1)  # jobs whose read bytes differ by less are of one s
 
 
 class ResourceChange(NamedTuple):
-    """The change from runs of a plan to the same plan on other resources.
+    """The change from runs of a plan to the same plan on other resources."""
 
-    Attributes:
-        configuration: of these runs.
-        log_seconds: by which the pretrained model predicts a longer run time.
-        log_cores: difference of the cores over all nodes.
-    """
-
-    configuration: int
-    log_seconds: float
-    log_cores: float
+    configuration: int  # of these runs
+    log_seconds: float  # by which the pretrained model predicts a longer run time
+    log_cores: float  # difference of the cores over all nodes
 
     @property
     def variance(self) -> float:
@@ -122,21 +111,14 @@ class ResourceChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeats:
-    """Local executions by configuration; runs of one configuration have equal features.
+    """Local executions by configuration; runs of one configuration have equal features."""
 
-    Attributes:
-        configurations: ascending, [configurations].
-        kinds: equal for configurations whose repeats are alike: their platforms, [configurations].
-        first: index of the first run of each, [configurations].
-        begins: where the runs of each begin in `log_seconds`, [configurations + 1].
-        log_seconds: of all runs, configuration by configuration.
-    """
-
-    configurations: Ints
+    configurations: Ints  # ascending, [configurations]
+    # Equal for configurations whose repeats are alike: their platforms, [configurations].
     kinds: Ints
-    first: Ints
-    begins: Ints
-    log_seconds: Floats
+    first: Ints  # index of the first run of each, [configurations]
+    begins: Ints  # where the runs of each begin in `log_seconds`, [configurations + 1]
+    log_seconds: Floats  # of all runs, configuration by configuration
     _likelihoods: dict[int, Floats] = field(default_factory=dict)
 
     @classmethod
@@ -217,23 +199,15 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IsolatedRuns:
-    """Runs that predict their own jobs only, see `Identity`; [runs] each.
+    """Runs that predict their own jobs only, see `Identity`; [runs] each."""
 
-    Attributes:
-        job: ascending.
-        configuration, read_bytes, mark: see `Identity`.
-        log_cores: over all nodes.
-        is_ok: whether it ended well; the others are right-censored.
-        log_seconds: natural log of the wall seconds.
-    """
-
-    job: Ints
+    job: Ints  # ascending. configuration, read_bytes, mark: see `Identity`.
     configuration: Ints
     read_bytes: Floats
     mark: Ints
-    log_cores: Floats
-    is_ok: NDArray[np.bool_]
-    log_seconds: Floats
+    log_cores: Floats  # over all nodes
+    is_ok: NDArray[np.bool_]  # whether it ended well; the others are right-censored
+    log_seconds: Floats  # natural log of the wall seconds
 
     def predict(self, identity: Identity, log_cores: float, *, tasks: int = 0) -> Prediction | None:
         """Predict from runs of the job; None if none of its workload ended well.

@@ -97,12 +97,9 @@ class TrainingSupport:
 
     A kind on one platform and a platform with another kind say nothing of both together, so pairs
     are stored.
-
-    Attributes:
-        ranges: of the queries in which each pair ran.
     """
 
-    ranges: Mapping[Pair, Range]
+    ranges: Mapping[Pair, Range]  # of the queries in which each pair ran
     _lowest: Sizes = field(init=False)
     _highest: Sizes = field(init=False)
 
@@ -194,15 +191,10 @@ class TrainingSupport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleAndSize:
-    """The scales and input sizes of executions or queries.
+    """The scales and input sizes of executions or queries."""
 
-    Attributes:
-        scale: log machines or cores, float64 [rows].
-        size: log of the input size, float64 [rows].
-    """
-
-    scale: Floats
-    size: Floats
+    scale: Floats  # log machines or cores, float64 [rows]
+    size: Floats  # log of the input size, float64 [rows]
 
     def __post_init__(self) -> None:
         if self.scale.ndim != 1 or self.scale.shape != self.size.shape:
@@ -229,19 +221,12 @@ class ScaleAndSize:
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Executions as learners are fitted on them.
+    """Executions as learners are fitted on them."""
 
-    Attributes:
-        samples: encoded, [executions].
-        log_seconds: natural log of the measured wall seconds, float64 [executions].
-        places: scale and size, [executions].
-        groups: workload or configuration of each, int64 [executions]; never split by folds.
-    """
-
-    samples: EncodedQueries
-    log_seconds: Floats
-    places: ScaleAndSize
-    groups: Ints
+    samples: EncodedQueries  # encoded, [executions]
+    log_seconds: Floats  # natural log of the measured wall seconds, float64 [executions]
+    places: ScaleAndSize  # scale and size, [executions]
+    groups: Ints  # workload or configuration of each, int64 [executions]; never split by folds
 
     def __len__(self) -> int:
         return len(self.log_seconds)
@@ -303,44 +288,28 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSummary:
-    """Facts of all local executions, of which only a sample is learnt from.
+    """Facts of all local executions, of which only a sample is learnt from."""
 
-    Attributes:
-        support: of all.
-        repeats: all by configuration.
-        clusters: resources of the executions on each platform, the usual ones first; those of all
-            executions under `UNASSIGNED`.
-        drifts: detected in all.
-        censored: those that did not end well, by configuration; their times are lower bounds.
-        isolated: those that predict their own jobs only, however they ended; not in `repeats` and
-            `censored`.
-        changes: of single workloads, detected in all.
-    """
-
-    support: TrainingSupport
-    repeats: Repeats
+    support: TrainingSupport  # of all
+    repeats: Repeats  # all by configuration
+    # Resources of the executions on each platform, the usual ones first; those of all executions
+    # under `UNASSIGNED`.
     clusters: Clusters
-    drifts: tuple[StreamDrift, ...]
-    censored: Repeats
+    drifts: tuple[StreamDrift, ...]  # detected in all
+    censored: Repeats  # those that did not end well, by configuration; their times are lower bounds
+    # Those that predict their own jobs only, however they ended; not in `repeats` and `censored`.
     isolated: IsolatedRuns
-    changes: tuple[WorkloadChange, ...]
+    changes: tuple[WorkloadChange, ...]  # of single workloads, detected in all
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingData:
-    """The training sample before it is joined with features, and the summary of all executions.
+    """The training sample before it is joined with features, and the summary of all executions."""
 
-    Attributes:
-        table: the training sample, in the order in which the executions finished.
-        log_seconds: of each, adjusted to the level of the last execution, [executions].
-        groups: of each, never split by folds, [executions].
-        summary: of all executions.
-    """
-
-    table: ExecutionTable
-    log_seconds: Floats
-    groups: Ints
-    summary: LocalSummary
+    table: ExecutionTable  # the training sample, in the order in which the executions finished
+    log_seconds: Floats  # of each, adjusted to the level of the last execution, [executions]
+    groups: Ints  # of each, never split by folds, [executions]
+    summary: LocalSummary  # of all executions
 
     @classmethod
     def from_table(cls, table: ExecutionTable) -> "TrainingData":
@@ -478,17 +447,11 @@ def _rank_in_group(groups: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _OperatorPairs:
-    """Kinds of operators on platforms over all executions.
+    """Kinds of operators on platforms over all executions."""
 
-    Attributes:
-        ranges: as of `TrainingSupport`.
-        platforms: that each execution uses, [executions, platforms].
-        engines: of each, as of `TrainingSet.engines`, [executions].
-    """
-
-    ranges: Mapping[Pair, Range]
-    platforms: Mask
-    engines: Ints
+    ranges: Mapping[Pair, Range]  # as of `TrainingSupport`
+    platforms: Mask  # that each execution uses, [executions, platforms]
+    engines: Ints  # of each, as of `TrainingSet.engines`, [executions]
 
     @classmethod
     def of(cls, table: ExecutionTable) -> "_OperatorPairs":

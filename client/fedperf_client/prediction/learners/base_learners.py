@@ -112,19 +112,14 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class LogRidge:
-    """Ridge regression of log seconds on the flat features; of degree 2 on their products too.
-
-    Attributes:
-        degree: 1 or 2.
-        strengths: of the ridge, to choose among.
-    """
+    """Ridge regression of log seconds on the flat features; of degree 2 on their products too."""
 
     name: str = "local ridge"
     start: None = None
     fewest: int = 5
     most: int | None = None
-    degree: int = 1
-    strengths: tuple[float, ...] = STRENGTHS
+    degree: int = 1  # 1 or 2
+    strengths: tuple[float, ...] = STRENGTHS  # of the ridge, to choose among
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the coefficients."""
@@ -197,15 +192,10 @@ class InvalidCorrectionError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class CellCorrection:
-    """The coordinator's posterior of the residual of the shared model per cell.
+    """The coordinator's posterior of the residual of the shared model per cell."""
 
-    Attributes:
-        mean: log seconds, float64 [CELLS].
-        covariance: float64 [CELLS, CELLS], symmetric, positive semi-definite.
-    """
-
-    mean: Floats
-    covariance: Floats
+    mean: Floats  # log seconds, float64 [CELLS]
+    covariance: Floats  # float64 [CELLS, CELLS], symmetric, positive semi-definite
 
     def __post_init__(self) -> None:
         if self.mean.shape != (CELLS,) or self.covariance.shape != (CELLS, CELLS):

@@ -24,25 +24,15 @@ _ROWS_AT_ONCE = 512
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """A sum of trees; a child below 0 is the leaf `-child - 1`.
+    """A sum of trees; a child below 0 is the leaf `-child - 1`."""
 
-    Attributes:
-        roots: first node or leaf of each tree, int64 [trees].
-        features: column that each node compares, int64 [nodes].
-        thresholds: largest values that go left, float64 [nodes].
-        children: left and right, int64 [nodes, 2].
-        constants: float64 [leaves].
-        line_features: columns of each leaf's line, int64 [leaves, most]; 0 where it has less.
-        line_weights: their weights, float64 [leaves, most]; 0 where it has less.
-    """
-
-    roots: Ints
-    features: Ints
-    thresholds: Floats
-    children: Ints
-    constants: Floats
-    line_features: Ints
-    line_weights: Floats
+    roots: Ints  # first node or leaf of each tree, int64 [trees]
+    features: Ints  # column that each node compares, int64 [nodes]
+    thresholds: Floats  # largest values that go left, float64 [nodes]
+    children: Ints  # left and right, int64 [nodes, 2]
+    constants: Floats  # float64 [leaves]
+    line_features: Ints  # columns of each leaf's line, int64 [leaves, most]; 0 where it has less
+    line_weights: Floats  # their weights, float64 [leaves, most]; 0 where it has less
 
     @classmethod
     def of_text(cls, text: str) -> Self:
@@ -154,19 +144,12 @@ _LINEAR_LEAVES: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoostedTrees:
-    """Trees on some of the features, with clipped predictions.
+    """Trees on some of the features, with clipped predictions."""
 
-    Attributes:
-        columns: of the features that the trees read, int64.
-        trees: their sum.
-        floor: least prediction.
-        ceiling: largest prediction.
-    """
-
-    columns: NDArray[np.int64]
-    trees: Trees
-    floor: float
-    ceiling: float
+    columns: NDArray[np.int64]  # of the features that the trees read, int64
+    trees: Trees  # their sum
+    floor: float  # least prediction
+    ceiling: float  # largest prediction
 
     def __call__(self, features: Floats) -> Floats:
         """Predict the target, [rows]."""
@@ -232,16 +215,11 @@ def _settings(rows: int) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Additive:
-    """The fitted form of most learners: numbers alone, which a file can store.
+    """The fitted form of most learners: numbers alone, which a file can store."""
 
-    Attributes:
-        start: pretrained model whose prediction is the base; None without.
-        line: of the features.
-        trees: of the features, and of the pretrained model's prediction if there is one.
-    """
-
-    start: str | None = None
-    line: Ridge | None = None
+    start: str | None = None  # pretrained model whose prediction is the base; None without
+    line: Ridge | None = None  # of the features
+    # Of the features, and of the pretrained model's prediction if there is one.
     trees: BoostedTrees | None = None
 
     def __call__(self, queries: EncodedQueries) -> Floats:

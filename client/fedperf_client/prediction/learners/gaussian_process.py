@@ -58,13 +58,9 @@ MAX_CORRELATION = 1 - 1e-9  # correlation from which on two columns are the same
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianProcess:
-    """A fitted process.
+    """A fitted process."""
 
-    Attributes:
-        noise_sd: of one execution around the process, log seconds.
-    """
-
-    noise_sd: float
+    noise_sd: float  # of one execution around the process, log seconds
     _scaling: "Scaling"
     _kernel: "_Kernel"
     _known: Floats
@@ -208,21 +204,13 @@ class _Kernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Posterior:
-    """Minus the log posterior of the logs of: lines, lengths, single, joint, noise.
+    """Minus the log posterior of the logs of: lines, lengths, single, joint, noise."""
 
-    Attributes:
-        inputs: scaled inputs, [rows, columns].
-        means: of the repeats of each row, around the level, [rows].
-        counts: repeats of each row, [rows].
-        within: sum of the squares of the repeats around their means.
-        repeats: executions beyond the first of each row.
-    """
-
-    inputs: Floats
-    means: Floats
-    counts: Floats
-    within: float
-    repeats: float
+    inputs: Floats  # scaled inputs, [rows, columns]
+    means: Floats  # of the repeats of each row, around the level, [rows]
+    counts: Floats  # repeats of each row, [rows]
+    within: float  # sum of the squares of the repeats around their means
+    repeats: float  # executions beyond the first of each row
 
     def best(self) -> tuple[_Kernel, float]:
         """Return the kernel and noise variance of highest posterior."""

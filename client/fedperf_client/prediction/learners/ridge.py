@@ -24,31 +24,18 @@ LEAST_LEFT = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ridge:
-    """A fitted ridge regression: linear in standardized columns, and in their products at degree 2.
+    """A fitted ridge regression on standardized columns; at degree 2 also on their products."""
 
-    Attributes:
-        columns: of the features that it reads, int64 [columns].
-        low: least value seen of each.
-        high: largest value seen of each.
-        centre: weighted mean of each.
-        scale: weighted standard deviation of each.
-        weights: float64 [terms].
-        level: intercept.
-        floor: least prediction.
-        ceiling: largest prediction.
-        degree: 1 or 2.
-    """
-
-    columns: NDArray[np.int64]
-    low: Floats
-    high: Floats
-    centre: Floats
-    scale: Floats
-    weights: Floats
-    level: float
-    floor: float
-    ceiling: float
-    degree: int = 1
+    columns: NDArray[np.int64]  # of the features that it reads, int64 [columns]
+    low: Floats  # least value seen of each
+    high: Floats  # largest value seen of each
+    centre: Floats  # weighted mean of each
+    scale: Floats  # weighted standard deviation of each
+    weights: Floats  # float64 [terms]
+    level: float  # intercept
+    floor: float  # least prediction
+    ceiling: float  # largest prediction
+    degree: int = 1  # 1 or 2
 
     def __call__(self, features: Floats) -> Floats:
         """Predict the target, [rows]."""

@@ -148,23 +148,14 @@ MOSTLY = 0.5  # share of the runs from which on their interference counts
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Interference: other load on the machine while own runs were made.
+    """Interference: other load on the machine while own runs were made."""
 
-    Attributes:
-        runs: that a prediction rests on.
-        disturbed: runs of these with interference.
-        cpu_seconds: median CPU time of these; None where it was not measured.
-        wall_seconds: median wall time of these; None without any.
-        busy_cores: median cores used by others; None where it was not measured.
-        cores: of the machine; None where unknown.
-    """
-
-    runs: int
-    disturbed: int
-    cpu_seconds: float | None = None
-    wall_seconds: float | None = None
-    busy_cores: float | None = None
-    cores: int | None = None
+    runs: int  # that a prediction rests on
+    disturbed: int  # runs of these with interference
+    cpu_seconds: float | None = None  # median CPU time of these; None where it was not measured
+    wall_seconds: float | None = None  # median wall time of these; None without any
+    busy_cores: float | None = None  # median cores used by others; None where it was not measured
+    cores: int | None = None  # of the machine; None where unknown
 
     @classmethod
     def of(cls, runs: Sequence[Execution]) -> Self:
@@ -261,23 +252,14 @@ _SEVERAL = "a plan on engines that run already"
 
 @dataclass(frozen=True, slots=True)
 class PredictionNotes:
-    """The facts that accompany the predictions of a plan.
+    """The facts that accompany the predictions of a plan."""
 
-    Attributes:
-        plan: that is predicted.
-        own: the stored run that is named, if any.
-        drift: a recent one of such work.
-        change: of the job's own times.
-        change_source: recorder of the first run since that change, with its version.
-        load: interference while its runs were made.
-    """
-
-    plan: Plan
-    own: Execution | None
-    drift: StreamDrift | None
-    change: WorkloadChange | None
-    change_source: str
-    load: Disturbance
+    plan: Plan  # that is predicted
+    own: Execution | None  # the stored run that is named, if any
+    drift: StreamDrift | None  # a recent one of such work
+    change: WorkloadChange | None  # of the job's own times
+    change_source: str  # recorder of the first run since that change, with its version
+    load: Disturbance  # interference while its runs were made
 
     @classmethod
     def of(

@@ -58,19 +58,13 @@ _STATE, _TRAINING = "state", "training"  # digests of everything, and of the tra
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Content:
-    """The content of the file.
+    """The content of the file."""
 
-    Attributes:
-        training: training data.
-        facts: of all own executions.
-        outcomes: weights by engines (`PersonalizedEnsemble.part`) and query regime.
-        fits: fitted learners that are arrays, by engines and name.
-    """
-
-    training: TrainingSet
-    facts: LocalSummary
+    training: TrainingSet  # training data
+    facts: LocalSummary  # of all own executions
+    # Weights by engines (`PersonalizedEnsemble.part`) and query regime.
     outcomes: Mapping[tuple[int, SplitKey], EnsembleWeights]
-    fits: Mapping[tuple[int, str], Additive]
+    fits: Mapping[tuple[int, str], Additive]  # fitted learners that are arrays, by engines and name
 
 
 def _read(path: Path, name: str, digest: str) -> tuple[_Content, dict[str, str]] | None:
@@ -130,13 +124,9 @@ def _stored(of: type) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class CachedPredictor:
-    """A predictor and its file.
+    """A predictor and its file."""
 
-    Attributes:
-        predictor: of everything that the organization has.
-    """
-
-    predictor: PersonalizedEnsemble
+    predictor: PersonalizedEnsemble  # of everything that the organization has
     _path: Path
     _digests: Mapping[str, str]
     _written: int  # weights and fits in the file; below 0 where it is stale

@@ -61,15 +61,10 @@ class OneNodeError(InvalidSizesError):
 
 @dataclass(frozen=True, slots=True)
 class ReconfiguredPlan:
-    """A plan on another cluster than the one where it is known.
+    """A plan on another cluster than the one where it is known."""
 
-    Attributes:
-        query: the plan with the partitions that it would get there.
-        keeps_partitions: it has partitions that did not follow from its resources, so their
-            number there is unknown.
-    """
-
-    query: PlanOnCluster
+    query: PlanOnCluster  # the plan with the partitions that it would get there
+    # It has partitions that did not follow from its resources, so their number there is unknown.
     keeps_partitions: bool
 
 
@@ -204,30 +199,19 @@ _TO_ENDS = 1.645  # standard deviations to either end of a normal 90 % interval
 
 @dataclass(frozen=True, slots=True)
 class InputSize:
-    """An input size of a query, as it is written.
+    """An input size of a query, as it is written."""
 
-    Attributes:
-        column: `ROWS` or `BYTES`.
-        value: the number, or a multiple of the present size.
-        is_factor: whether it is a multiple.
-    """
-
-    column: str
-    value: float
-    is_factor: bool
+    column: str  # `ROWS` or `BYTES`
+    value: float  # the number, or a multiple of the present size
+    is_factor: bool  # whether it is a multiple
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledPlan:
-    """A plan at another size of its input.
+    """A plan at another size of its input."""
 
-    Attributes:
-        plan: with rows and bytes of that size.
-        factor: by which its sources grew; 1 for the present size.
-    """
-
-    plan: Plan
-    factor: float
+    plan: Plan  # with rows and bytes of that size
+    factor: float  # by which its sources grew; 1 for the present size
 
     @property
     def words(self) -> str:

@@ -46,25 +46,15 @@ _ORDER = {RegressionStatus.SLOWER: 0, RegressionStatus.FASTER: 2}
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """The part of one execution that the comparison reads.
+    """The part of one execution that the comparison reads."""
 
-    Attributes:
-        finished_at: with time zone.
-        source: recorder and its version.
-        log_seconds: natural log of its time; None where it did not end well.
-        rows: of its sources.
-        cores: of its cluster.
-        was_first: no query of its application had worked before.
-        kinds: of its operators, by count.
-    """
-
-    finished_at: datetime
-    source: str
-    log_seconds: float | None
-    rows: float
-    cores: int
-    was_first: bool
-    kinds: Mapping[OperatorKind, int]
+    finished_at: datetime  # with time zone
+    source: str  # recorder and its version
+    log_seconds: float | None  # natural log of its time; None where it did not end well
+    rows: float  # of its sources
+    cores: int  # of its cluster
+    was_first: bool  # no query of its application had worked before
+    kinds: Mapping[OperatorKind, int]  # of its operators, by count
 
     @classmethod
     def of(cls, execution: Execution) -> "TimedRun":
@@ -118,18 +108,12 @@ class ComparisonSide:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadComparison:
-    """One workload before and after.
+    """One workload before and after."""
 
-    Attributes:
-        workload: its name; local.
-        before, after: its runs.
-        change: of the median.
-    """
-
-    workload: str
+    workload: str  # its name; local. before, after: its runs.
     before: ComparisonSide
     after: ComparisonSide
-    change: ChangeEstimate
+    change: ChangeEstimate  # of the median
 
     @property
     def ratio(self) -> float:

@@ -77,24 +77,16 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhd])")
 
 @dataclass(frozen=True, slots=True)
 class PlanQuery:
-    """A plan to predict, with the stored runs of its job.
+    """A plan to predict, with the stored runs of its job."""
 
-    Attributes:
-        plan: to predict.
-        cluster_or: the resources where it is known, or would run, from the usual ones.
-        job: of the plan; None where no stored run of it is named.
-        own: the stored run that is named, if any.
-        runs: stored runs of its job that ended well, of the plan's shape, at any size; the newest
-            first.
-        is_as_it_ran: whether a stored run is named, and no other platform.
-    """
-
-    plan: Plan
+    plan: Plan  # to predict
+    # The resources where it is known, or would run, from the usual ones.
     cluster_or: Callable[[ClusterConfig], ClusterConfig]
-    job: KnownJob | None
-    own: Execution | None
+    job: KnownJob | None  # of the plan; None where no stored run of it is named
+    own: Execution | None  # the stored run that is named, if any
+    # Stored runs of its job that ended well, of the plan's shape, at any size; the newest first.
     runs: Sequence[Execution]
-    is_as_it_ran: bool
+    is_as_it_ran: bool  # whether a stored run is named, and no other platform
 
     @classmethod
     def read(
@@ -206,22 +198,15 @@ def _stored_run(
 
 @dataclass(frozen=True, slots=True)
 class ClusterPrediction:
-    """The prediction for one cluster, a row of the table.
+    """The prediction for one cluster, a row of the table."""
 
-    Attributes:
-        cluster: where it would run.
-        estimate: of its run time.
-        probability: to meet the deadline; None without deadline.
-        keeps_partitions: the plan has partitions whose number on this cluster is unknown.
-        no_promise: why no deadline is promised; None where one may be.
-        scaled: the plan at the input size of the query; None where none was given.
-    """
-
-    cluster: ClusterConfig
-    estimate: Prediction
-    probability: float | None
+    cluster: ClusterConfig  # where it would run
+    estimate: Prediction  # of its run time
+    probability: float | None  # to meet the deadline; None without deadline
+    # The plan has partitions whose number on this cluster is unknown.
     keeps_partitions: bool = False
-    no_promise: str | None = None
+    no_promise: str | None = None  # why no deadline is promised; None where one may be
+    # The plan at the input size of the query; None where none was given.
     scaled: ScaledPlan | None = None
 
     @property
