@@ -50,8 +50,8 @@ $(SLOW): $(STAMP)
 # Real daemons keep the times of a calendar, so tests that watch them go before all that only
 # computes. They mostly wait.
 CLOCKED := tests/integration/federation tests/integration/organizations tests/fault \
-  tests/unit/simulations/demo tests/integration/pages/test_members_lines.py \
-  tests/integration/pages/test_operators_lines.py
+  tests/unit/simulations/demo tests/integration/pages/test_participant_pages.py \
+  tests/integration/pages/test_operator_page.py
 PYTEST_SLOW = $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault" $(PICK)
 # Exit code 5: all tests passed before.
 OR_NONE_LEFT := || [ $$? -eq 5 ]

@@ -1,7 +1,7 @@
-"""What holds for all tests.
+"""Settings of hypothesis and pytest that hold for all tests.
 
-Examples of hypothesis may be slow to draw when other tests use the machine, which says
-nothing about the code.
+Drawing examples with hypothesis may be slow while other tests use the machine. This is not a
+fault of the code under test, so the health check for it is off.
 """
 
 import gc
@@ -18,11 +18,11 @@ settings.load_profile("shared machine")
 
 
 LONG = ("slow", "statistical", "fault")
-"""Marks of tests that `make test` leaves out."""
+"""Marks of the tests that `make test` leaves out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add what `make check` and `make nightly` need."""
+    """Add the options of `make check` and `make nightly`."""
     parser.addoption(
         "--first-of-each",
         action="store_true",
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the two options leave out."""
+    """Deselect the tests that `--first-of-each` and `--resume` leave out."""
     file: Path | None = config.getoption("--resume")
     passed = set(file.read_text().splitlines()) if file is not None and file.exists() else set()
     files_with_long_tests, selected, deselected = set(), list[pytest.Item](), list[pytest.Item]()
@@ -53,16 +53,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class PassedTests:
-    """Appends the name of every test that passes, or that skips, to a file."""
+    """Appends the name of every passed or skipped test to a file."""
 
     def __init__(self, file: Path) -> None:
-        """Make the folder of the file."""
+        """Create the parent directory of the file."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file
         self._failed = set[str]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Append a test after its last phase."""
+        """Append the test after its last phase, unless a phase failed."""
         if report.failed:
             self._failed.add(report.nodeid)
         if report.when == "teardown" and report.nodeid not in self._failed:
@@ -71,7 +71,7 @@ class PassedTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write what passes in the process that sees all reports: that of no worker of xdist."""
+    """Record passed tests in the controller process of xdist, which receives all reports."""
     file: Path | None = config.getoption("--resume")
     if file is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(PassedTests(file))
@@ -79,9 +79,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported stays: nobody looks for garbage in it, now or in the tests.
+    """Exclude imported objects from garbage collection, during collection and in the tests.
 
-    Some 800,000 objects, which take a quarter of the time of importing them to look through.
+    There are about 800,000 of them. Scanning them takes a quarter of the time of the imports.
     """
     gc.disable()
     try:
@@ -92,5 +92,5 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_unconfigure() -> None:
-    """What is left is looked through once more, or libraries tell of leaks that are none."""
+    """Unfreeze the imported objects, so that no library reports them as leaks at exit."""
     gc.unfreeze()

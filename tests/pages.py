@@ -1,4 +1,4 @@
-"""Pages of the documentation that tests hold against the programs, and their command lines."""
+"""Pages of the documentation, and their command lines for tests against the programs."""
 
 import re
 import shlex
@@ -25,12 +25,12 @@ REMARK = re.compile(r"\s{2,}# .*")
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A line for a shell as it stands on a page, without the remark after it.
+    """A shell line on a page, without its trailing comment.
 
     Attributes:
-        page: on which it stands.
-        text: of the line.
-        in_prose: whether it stands between words, where it may be a mere name of a command.
+        page: page of the line.
+        text: text of the line.
+        in_prose: True for inline code in a sentence, which may only name a command.
     """
 
     page: Path
@@ -46,11 +46,11 @@ class CommandLine:
 
 
 def lines_of(page: Path) -> Iterator[CommandLine]:
-    """Every line of a page that begins with the name of a program, in order."""
+    """Yield every line of a page that begins with the name of a program, in order."""
     for found in BLOCK_OR_CODE.finditer(page.read_text(encoding="utf-8")):
         block, code = found.groups()
         lines = [code] if block is None else block.splitlines()
-        if any(line.startswith("$ ") for line in lines):  # the others are what was printed
+        if any(line.startswith("$ ") for line in lines):  # the other lines are output
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
         for line in lines:
             text = REMARK.sub("", line)

@@ -1,4 +1,4 @@
-"""Where tests find public data sets; they skip, with the reason, where there are none."""
+"""Location of public data sets. Tests skip with a reason if a data set is missing."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def public_data(data_set: str) -> Path:
-    """The folder of public data sets, in which `data_set` is a folder; else the test skips."""
+    """Return the folder that contains `data_set`, or skip the test."""
     folder = os.environ.get("FEDPERF_DATA")
     if not folder or not (Path(folder) / data_set).is_dir():
         pytest.skip(f"{data_set} is not here: FEDPERF_DATA names no folder that has it")

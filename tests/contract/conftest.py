@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture(scope="package", autouse=True)
 def hasty_java() -> Iterator[None]:
-    """Results are asked for here, not speed: a JVM that compiles little starts sooner."""
+    """Let the JVM compile little: it starts sooner, and these tests check results, not speed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
         yield

@@ -1,4 +1,4 @@
-"""What every experiment and benchmark promises to `fedperf-sim`: a name, a claim, a module."""
+"""Contract of every experiment and benchmark with `fedperf-sim`: a name, a claim and a module."""
 
 import inspect
 
@@ -10,13 +10,13 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
 every_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda each: each.name)
 
 
-def test_experiments_are_told_apart_by_their_names() -> None:
+def test_experiment_entries_have_unique_names_and_modules() -> None:
     assert len({each.name for each in ENTRIES}) == len({each.module for each in ENTRIES})
     assert len({each.name for each in ENTRIES}) == len(ENTRIES)
 
 
 @every_entry
-def test_a_module_holds_the_experiment_of_its_entry(entry: Entry) -> None:
+def test_experiment_module_has_name_of_its_entry_and_one_line_claim(entry: Entry) -> None:
     experiment = load(entry)
     assert experiment.name == entry.name
     assert experiment.claim
@@ -24,7 +24,7 @@ def test_a_module_holds_the_experiment_of_its_entry(entry: Entry) -> None:
 
 
 @every_entry
-def test_an_experiment_runs_by_its_settings_alone(entry: Entry) -> None:
+def test_experiment_run_takes_only_settings_and_returns_an_outcome(entry: Entry) -> None:
     signature = inspect.signature(load(entry).run, eval_str=True)
     assert [each.annotation for each in signature.parameters.values()] == [Settings]
     assert signature.return_annotation is ExperimentOutcome

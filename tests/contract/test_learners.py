@@ -1,7 +1,7 @@
-"""What every learner promises to the mix: any evidence gives finite answers, always the same.
+"""Contract of every learner with the ensemble: finite, deterministic predictions for any data.
 
-A learner is fitted many times, on own executions of any number and kind, without anybody
-looking at what came out. So it answers whatever it has seen, and keeps no state.
+Learners are refitted often and without supervision, on executions of any number and kind. So a
+learner must predict after any training data and must keep no state between fits.
 """
 
 import numpy as np
@@ -65,18 +65,18 @@ LEARNERS: tuple[Learner, ...] = (
 every_learner = pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: each.name)
 
 
-def test_every_learner_that_is_mixed_is_held_to_its_promises() -> None:
+def test_learner_catalogues_contain_only_types_covered_by_the_contract() -> None:
     mixed = (*joined_learners(), *public_learners(), *table_learners(layout()))
     assert {type(each) for each in mixed} <= {type(each) for each in LEARNERS}
 
 
-def test_learners_are_told_apart_by_their_names() -> None:
+def test_learner_names_are_unique_in_each_catalogue() -> None:
     for catalogue in (joined_learners(), public_learners(), table_learners(layout())):
         assert len({each.name for each in catalogue}) == len(catalogue)
 
 
 @every_learner
-def test_fitting_changes_neither_the_evidence_nor_the_learner(learner: Learner) -> None:
+def test_learner_fit_changes_neither_training_data_nor_learner(learner: Learner) -> None:
     samples, log_seconds = draw_samples(60)
     kept = samples.features.copy(), samples.cells.copy(), log_seconds.copy()
     asked, _ = draw_samples(9, seed=1)
@@ -89,7 +89,9 @@ def test_fitting_changes_neither_the_evidence_nor_the_learner(learner: Learner) 
 
 @every_learner
 @pytest.mark.parametrize("count", [0, 1, 2, 60])
-def test_any_number_of_executions_gives_finite_answers(learner: Learner, count: int) -> None:
+def test_learner_fitted_on_any_number_of_executions_predicts_finite_values(
+    learner: Learner, count: int
+) -> None:
     samples, log_seconds = draw_samples(max(count, learner.fewest - 1))
     asked, _ = draw_samples(9, seed=1)
     answers = learner.fit(samples, log_seconds)(asked)
@@ -98,7 +100,7 @@ def test_any_number_of_executions_gives_finite_answers(learner: Learner, count: 
 
 
 @every_learner
-def test_executions_that_are_all_the_same_give_finite_answers(learner: Learner) -> None:
+def test_learner_fitted_on_identical_executions_predicts_finite_values(learner: Learner) -> None:
     samples, log_seconds = draw_samples(1)
     same = np.zeros(40, np.int64)
     asked, _ = draw_samples(5, seed=1)
@@ -107,7 +109,7 @@ def test_executions_that_are_all_the_same_give_finite_answers(learner: Learner) 
 
 
 @every_learner
-def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) -> None:
+def test_learner_fitted_twice_on_same_data_predicts_identical_bits(learner: Learner) -> None:
     samples, log_seconds = draw_samples(60)
     asked, _ = draw_samples(20, seed=1)
     one, other = learner.fit(samples, log_seconds)(asked), learner.fit(samples, log_seconds)(asked)
@@ -117,7 +119,7 @@ def test_the_same_evidence_gives_the_same_answers_bit_for_bit(learner: Learner) 
 @pytest.mark.parametrize(
     "learner", [each for each in LEARNERS if each.start is None], ids=lambda each: each.name
 )
-def test_a_local_learner_reads_no_start_model(learner: Learner) -> None:
+def test_local_learner_predicts_the_same_without_pretrained_model(learner: Learner) -> None:
     samples, log_seconds = draw_samples(60)
     bare = EncodedQueries(samples.features, samples.cells, {})
     np.testing.assert_array_equal(

@@ -1,8 +1,8 @@
-"""Every platform gives the same result for every operation, program and mixture of platforms.
+"""Contract of every platform: one result per operation, program and mixture of platforms.
 
-Each operation has one case with its result written out by hand; every engine that
-supports the operation must give it, with rows and without. Spark joins in where it and
-Java are there, in the slow tests; what it alone must do is in `test_spark_platform`.
+Each operation has one case with a result written by hand. Every engine that supports the
+operation must return this result, with rows and without. Spark takes part in the slow tests if
+Spark and Java are installed; its own tests are in `test_spark_platform`.
 """
 
 from dataclasses import dataclass
@@ -229,7 +229,8 @@ CASES = {
         },
         ((Column("t", TEXT),), {"t": ["b a  a", "", " ", "a c", "d"]}),
     ),
-    # 1 -> 2 twice and 1 -> 3, 2 -> 3, 3 has no way out; after one round 1/6, 5/18, 7/18.
+    # Edges 1 -> 2 (twice), 1 -> 3, 2 -> 3. Node 3 has no outgoing edge.
+    # Ranks after one iteration: 1/6, 5/18, 7/18.
     "page rank": case(
         PageRank("a", "b", iterations=2, damping=0.5),
         {
@@ -253,7 +254,8 @@ CASES = {
         (ROWS, TABLE),
         (CENTERS, {"cluster": [1, 0], "v": [-1.0, 3.0]}),
     ),
-    # Centered: q = (-1/2, 1/2), p = (-2, 2); 2 / (1/2 + penalty) = 2, through (1/2, 5/2).
+    # Centered: q = (-1/2, 1/2), p = (-2, 2). The slope 2 / (1/2 + penalty) is 2,
+    # and the line passes through (1/2, 5/2).
     "regression": case(
         LinearRegression(("q",), "p", penalty=0.5),
         {"coefficient_q": [2.0], "intercept": [1.5]},
@@ -289,7 +291,7 @@ def on_those_that_run(*kinds: OperatorKind) -> list[object]:
 
 
 def reader_for(platform: Platform) -> Platform:
-    """Who reads files for it."""
+    """Return the platform that reads files for this one."""
     return platform if supports(OperatorKind.FILE_SOURCE, platform) else Platform.POLARS
 
 
@@ -318,7 +320,7 @@ def expected_table(one: Case, rows: Rows) -> pa.Table:
 
 
 @pytest.mark.parametrize(("platform", "one"), on_every_platform())
-def test_an_operation_gives_the_result_worked_out_by_hand(
+def test_platform_operation_returns_result_worked_out_by_hand(
     platform: Platform, one: Case, tmp_path: Path
 ) -> None:
     result = run_case(one, platform, tmp_path, with_rows=True)
@@ -327,7 +329,7 @@ def test_an_operation_gives_the_result_worked_out_by_hand(
 
 
 @pytest.mark.parametrize(("platform", "one"), on_every_platform())
-def test_an_operation_on_no_rows_gives_no_rows_of_the_same_columns(
+def test_platform_operation_on_empty_input_returns_expected_empty_result(
     platform: Platform, one: Case, tmp_path: Path
 ) -> None:
     result = run_case(one, platform, tmp_path, with_rows=False)
@@ -337,7 +339,7 @@ def test_an_operation_on_no_rows_gives_no_rows_of_the_same_columns(
 @pytest.mark.parametrize(
     "platform", on_those_that_run(OperatorKind.ML_TRAIN, OperatorKind.ML_PREDICT)
 )
-def test_rows_without_a_trained_model_get_no_cluster_and_a_prediction_of_zero(
+def test_untrained_model_assigns_cluster_minus_one_and_predicts_zero(
     platform: Platform, tmp_path: Path
 ) -> None:
     pq.write_table(pa.table(TABLE, schema=arrow_schema(ROWS)), dataset_path(tmp_path, "d"))
@@ -359,14 +361,14 @@ def test_rows_without_a_trained_model_get_no_cluster_and_a_prediction_of_zero(
 
 
 @pytest.mark.parametrize("platform", on_those_that_run(OperatorKind.SORT))
-def test_a_sort_that_ends_a_program_gives_rows_in_order(platform: Platform, tmp_path: Path) -> None:
+def test_final_sort_returns_rows_in_order(platform: Platform, tmp_path: Path) -> None:
     one = case(Sort((Order("v", descending=True), Order("t"))), dict(TABLE))
     result = run_case(one, platform, tmp_path, with_rows=True)
     assert result.column("v").to_pylist() == [2.0, 2.0, 1.5, 0.5, -4.0]
 
 
 @pytest.mark.parametrize("platform", on_those_that_run(OperatorKind.ML_TRAIN))
-def test_a_center_without_rows_stays_where_it_is(platform: Platform, tmp_path: Path) -> None:
+def test_kmeans_center_without_rows_does_not_move(platform: Platform, tmp_path: Path) -> None:
     rows: Rows = {"p": [0.0, 0.0, 8.0], "q": [0, 0, 0]}
     one = case(KMeans(("p",), clusters=6, iterations=3), {}, (POINTS, rows))
     found = run_case(one, platform, tmp_path, with_rows=True).sort_by("cluster")
@@ -379,7 +381,7 @@ def test_a_center_without_rows_stays_where_it_is(platform: Platform, tmp_path: P
     assert stayed.count(True) == 4
 
 
-def test_every_operation_has_a_case_and_every_embedded_platform_is_installed() -> None:
+def test_every_operation_has_a_case_and_embedded_platforms_are_installed() -> None:
     covered = {type(each.operation) for each in CASES.values()} | {ReadParquet, Sink}
     assert {each.__name__ for each in covered} == {
         "ReadParquet", "Project", "Filter", "Join", "Aggregate", "GlobalAggregate", "Distinct",
@@ -390,9 +392,7 @@ def test_every_operation_has_a_case_and_every_embedded_platform_is_installed() -
 
 
 @pytest.mark.parametrize("platform", on_those_that_run())
-def test_an_engine_refuses_what_support_says_it_cannot_run(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_engine_with_unsupported_operation_refuses_it(platform: Platform, tmp_path: Path) -> None:
     refused = [each for each in CASES.values() if not supports(each.operation, platform)]
     assert refused or platform is not Platform.SKLEARN
     for one in refused:
@@ -409,7 +409,7 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(each, marks=pytest.mark.slow) for each in (3, 4, 5))]
 )
-def test_a_drawn_program_gives_one_result_on_all_platforms_and_on_mixtures(
+def test_generated_program_gives_one_result_on_all_platforms_and_mixed_plans(
     family: Family, seed: int, data_directory: Path
 ) -> None:
     rng = np.random.default_rng([seed, *family.encode()])

@@ -1,7 +1,7 @@
-"""What every kind of source promises, on a small sample of each.
+"""Contract of every kind of source, tested on a small sample of each kind.
 
-A source reads what lies there and nothing else: it leaves other kinds alone, gives the same
-executions wherever and however often it is read, and says what is wrong with what is damaged.
+A source reads only its own kind of file and leaves other kinds alone. It returns the same
+executions from any place and for any number of reads. It reports damaged content.
 """
 
 import shutil
@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[Opener, Callable[[Path], None]]] = {
     "Spark event log": (open_event_log, write_event_log),
     "DuckDB profile": (open_profile, write_profiles),
 }
-"""By the name of the entry point: what opens the kind, and what writes a sample of it."""
+"""By entry point: the opener of the kind, and a function that writes a sample."""
 
 
 def write_failed_history(path: Path) -> None:
@@ -81,7 +81,7 @@ FAILED: dict[str, Callable[[Path], None]] = {
     "Spark event log": write_failed_event_log,
     "DuckDB profile": write_failed_profiles,
 }
-"""By the same names: what writes runs of which none succeeded."""
+"""By entry point: a function that writes runs of which none succeeded."""
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -104,20 +104,20 @@ def executions(kind: str, path: Path) -> list[Execution]:
 
 
 def damaged(content: bytes) -> Iterator[bytes]:
-    """Cut short, and with a spoiled stretch, at twenty places."""
+    """Yield the content truncated, and with a damaged stretch, at about twenty offsets."""
     for place in range(1, len(content), max(len(content) // 20, 1)):
         yield content[:place]
         yield content[:place] + b"\xff\x00[{" + content[place + 4 :]
 
 
-def test_every_kind_that_ships_is_held_to_its_promises() -> None:
+def test_source_contract_covers_every_registered_entry_point() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert set(KINDS) == set(project["project"]["entry-points"]["fedperf.sources"])
     assert set(FAILED) == set(KINDS)
 
 
 @every_kind
-def test_a_run_that_did_not_succeed_is_never_one_to_learn_from(kind: str, tmp_path: Path) -> None:
+def test_source_with_failed_runs_yields_no_successful_execution(kind: str, tmp_path: Path) -> None:
     FAILED[kind](tmp_path / "failed")
     found = list(opened(kind, tmp_path / "failed").read())
     assert found
@@ -125,7 +125,7 @@ def test_a_run_that_did_not_succeed_is_never_one_to_learn_from(kind: str, tmp_pa
 
 
 @every_kind
-def test_a_sample_gives_executions_that_can_be_stored_once(
+def test_source_sample_executions_are_stored_exactly_once(
     kind: str, path: Path, tmp_path: Path
 ) -> None:
     found = executions(kind, path)
@@ -138,7 +138,9 @@ def test_a_sample_gives_executions_that_can_be_stored_once(
 
 
 @every_kind
-def test_a_copy_elsewhere_gives_the_same_executions(kind: str, path: Path, tmp_path: Path) -> None:
+def test_source_copied_to_another_path_gives_same_executions(
+    kind: str, path: Path, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     copy = shutil.copy2(path, tmp_path / "elsewhere" / "copy")
     assert executions(kind, Path(copy)) == executions(kind, path)
@@ -147,12 +149,12 @@ def test_a_copy_elsewhere_gives_the_same_executions(kind: str, path: Path, tmp_p
 def takes(kind: str, path: Path) -> bool:
     try:
         return KINDS[kind][0](path) is not None
-    except NothingToReadError:  # which asks other kinds
+    except NothingToReadError:  # raised after other kinds were tried
         return False
 
 
 @every_kind
-def test_what_is_of_another_kind_is_left_to_it(kind: str, tmp_path: Path) -> None:
+def test_source_opener_rejects_files_of_other_kinds(kind: str, tmp_path: Path) -> None:
     others = {"empty": b"", "text": b"started\nended\n", "json": b'{"a": 1}\n', "binary": bytes(64)}
     for name, content in others.items():
         (tmp_path / name).write_bytes(content)
@@ -164,7 +166,9 @@ def test_what_is_of_another_kind_is_left_to_it(kind: str, tmp_path: Path) -> Non
 
 
 @every_kind
-def test_damage_costs_what_it_hits_and_is_told_by_named_errors_only(kind: str, path: Path) -> None:
+def test_damaged_source_raises_only_named_errors_and_adds_no_executions(
+    kind: str, path: Path
+) -> None:
     content = path.read_bytes()
     whole = {each.execution_id for each in executions(kind, path)}
     before_the_cut: set[str] = set()
@@ -188,7 +192,9 @@ def test_damage_costs_what_it_hits_and_is_told_by_named_errors_only(kind: str, p
 
 
 @every_kind
-def test_an_execution_says_where_it_is_known_from_and_when_it_ended(kind: str, path: Path) -> None:
+def test_source_executions_have_origin_workload_and_end_time_with_zone(
+    kind: str, path: Path
+) -> None:
     for each in executions(kind, path):
         assert each.finished_at.tzinfo is not None
         assert each.workload

@@ -1,4 +1,4 @@
-"""Spark beside the other platforms; all tests of this process share its one session."""
+"""Spark compared with the other platforms. All tests of this process share one Spark session."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ pytestmark = SLOW_WITH_SPARK
 
 
 @pytest.mark.parametrize("family", Family)
-def test_a_drawn_program_gives_the_same_result_on_spark_and_in_mixtures_with_it(
+def test_generated_program_gives_same_result_on_spark_and_in_mixed_plans(
     family: Family, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng([5, *family.encode()])
@@ -38,14 +38,14 @@ def test_a_drawn_program_gives_the_same_result_on_spark_and_in_mixtures_with_it(
         assert tables_equal(reference, table)
 
 
-def test_spark_reads_a_file_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+def test_spark_reads_file_in_directory_named_like_a_glob_pattern(tmp_path: Path) -> None:
     directory = tmp_path / "100%20 [of] {a,b} * ?"
     directory.mkdir()
     result = run_case(CASES["distinct"], Platform.SPARK, directory, with_rows=True)
     assert result.num_rows == 4
 
 
-def test_spark_keeps_its_session_and_gives_back_what_it_kept(tmp_path: Path) -> None:
+def test_spark_reuses_its_session_and_unpersists_cached_rdds(tmp_path: Path) -> None:
     from pyspark import SparkContext
 
     run_case(CASES["page rank"], Platform.SPARK, tmp_path, with_rows=True)
@@ -57,7 +57,7 @@ def test_spark_keeps_its_session_and_gives_back_what_it_kept(tmp_path: Path) -> 
     assert SparkContext._active_spark_context is context
 
 
-def test_the_spark_of_a_process_has_one_number_of_threads_and_one_cap() -> None:
+def test_spark_session_with_other_threads_or_memory_cap_is_refused() -> None:
     open_engine(Platform.SPARK, threads=1).close()
     with pytest.raises(InvalidInputError, match="2 threads"):
         open_engine(Platform.SPARK, threads=2)
@@ -87,7 +87,7 @@ except SparkNotStartedError as error:
 """
 
 
-def test_a_spark_that_runs_out_of_its_heap_ran_out_of_memory() -> None:
+def test_spark_out_of_heap_raises_memory_error_and_ends_the_session() -> None:
     done = subprocess.run(
         [sys.executable, "-c", OUT_OF_HEAP], capture_output=True, text=True, check=True
     )

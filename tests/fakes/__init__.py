@@ -1,1 +1,1 @@
-"""Stand-ins that tests of several packages use."""
+"""Fakes that tests of several packages use."""

@@ -1,7 +1,7 @@
-"""What reading a file adds to a process that has read an ordinary one already.
+"""Memory that reading a file adds to a process that has already read an ordinary file.
 
-Peaks are the kernel's of that process alone (VmHWM): what getrusage says of a child begins at
-the peak of its parent, so that a large test process would hide everything.
+Peaks are the kernel's VmHWM of that process alone. The peak that getrusage reports for a child
+starts at its parent's peak, so a large test process would hide the difference.
 """
 
 import subprocess
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 MOST_MEGABYTES = 64
-"""That a hostile input may add."""
+"""Maximum memory that a hostile input may add."""
 
 _READ = """
 import pathlib, sys
@@ -27,7 +27,7 @@ print((peak_bytes() - before) >> 20, skipped)
 
 
 def megabytes_added(plain: Path, hostile: Path) -> tuple[int, int]:
-    """Megabytes that reading `hostile` after `plain` adds, and how much of it was skipped."""
+    """Return the megabytes that reading `hostile` after `plain` adds, and the skipped records."""
     done = subprocess.run(
         [sys.executable, "-c", _READ, str(plain), str(hostile)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Whether two engines gave the same table: rows in any order, floats to a tolerance."""
+"""Comparison of tables from two engines: rows in any order, floats within a tolerance."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,13 +6,13 @@ import pyarrow as pa
 from pyarrow import Table
 
 SIGNIFICANT_DIGITS = 9
-"""Floats are ordered by so many digits when rows are compared: rounding must not reorder them."""
+"""Digits by which floats are ordered when rows are compared. Rounding must not reorder rows."""
 
 
 def tables_equal(left: Table, right: Table, *, relative_tolerance: float = 1e-6) -> bool:
-    """Whether both hold the same columns and the same rows, in any order.
+    """Return True if both tables have the same columns and the same rows, in any order.
 
-    Floats may differ by `relative_tolerance` (of the larger one, and absolutely below 1e-9).
+    Floats may differ by `relative_tolerance` of the larger one, or by 1e-9 absolutely.
     """
     if left.schema != right.schema or left.num_rows != right.num_rows:
         return False
@@ -36,7 +36,7 @@ def _columns_equal(
 
 
 def _row_order(table: Table) -> npt.NDArray[np.int64]:
-    """Rows sorted by the exact columns first, then by the rounded floats."""
+    """Return the order of rows by the exact columns first, then by the rounded floats."""
     exact = [n for n in table.column_names if not pa.types.is_floating(table.schema.field(n).type)]
     floats = [n for n in table.column_names if n not in exact]
     keys = [_values(table, name) for name in exact]

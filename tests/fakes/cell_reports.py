@@ -1,4 +1,4 @@
-"""Directed reports over the cells, made at once from what workloads say."""
+"""Directed reports about cells, computed in one step from the residuals of workloads."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ def cell_report(
     slot: SlotKey,
     parameters: DirectedParameters,
 ) -> DirectedReport:
-    """The answer to the question of `slot`, as the client's mechanism makes it."""
+    """Return the response to the query of `slot`, computed by the client's mechanism."""
     total = sum_cell_query(workloads, question)
     made = noisy(total, noise, Slot(slot, parameters), version=question.version)
     return DIRECTED_REPORT.as_release(made)

@@ -1,4 +1,4 @@
-"""What an organization has of a coordinator that is only a key."""
+"""A membership whose coordinator is only a key."""
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -7,7 +7,7 @@ from fedperf_client.node.enrollment import Membership
 
 
 def membership_with(coordinator: ec.EllipticCurvePrivateKey) -> Membership:
-    """A membership whose receipts this key signs."""
+    """Return a membership whose receipts are signed with this key."""
     public = coordinator.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )

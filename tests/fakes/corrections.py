@@ -1,4 +1,4 @@
-"""Corrections from reports, as the first step of the cells' posterior."""
+"""Corrections computed from reports in the first step of the cell posterior."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,6 @@ from fedperf_server.inference.corrections import (
 def correct(
     reports: Sequence[ReceivedReport], *, reference_version: int
 ) -> CellCorrectionPosterior:
-    """Return the correction from reports, all about `reference_version`."""
+    """Return the correction from reports that all refer to `reference_version`."""
     sums = pool_by_organization(reports, reference_version=reference_version)
     return correct_sums(sums, reference_version=reference_version)

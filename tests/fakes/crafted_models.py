@@ -1,4 +1,4 @@
-"""Models of finite weights that a hostile coordinator would send, and some that are honest."""
+"""Models with finite weights that a hostile coordinator could send, and some honest ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +13,13 @@ HIDDEN = 128
 
 
 def cancelling(bias: float, gain: float) -> GGFN:
-    """Gradients that nearly cancel in a Gram norm: states are `bias` and a little of the plan,
-    the second recurrent layer reads +`gain` times one end and -`gain` times the other.
+    """Return a model whose gradients nearly cancel in a Gram norm.
+
+    The states are `bias` plus a small part of the plan. The second recurrent layer reads one end
+    with gain +`gain` and the other with -`gain`.
     """
     model = GGFN(dropout=0.0, seed=0).eval()
-    weights = model.state_dict()  # shares the model's memory
+    weights = model.state_dict()  # shares memory with the model
     for name, each in weights.items():
         if name.startswith(("recurrent", "dense")):
             each.zero_()
@@ -36,10 +38,13 @@ def cancelling(bias: float, gain: float) -> GGFN:
 
 
 def amplifying(seed: int, scale: float = 1e12) -> GGFN:
-    """Pairs of dense units that cancel but for rounding, which the last layer makes huge."""
+    """Return a model whose pairs of dense units cancel except for rounding errors.
+
+    The last layer multiplies these errors by `scale`.
+    """
     model = GGFN(dropout=0.0, seed=seed).eval()
     generator = torch.Generator().manual_seed(seed)
-    weights = model.state_dict()  # shares the model's memory
+    weights = model.state_dict()  # shares memory with the model
     for name, each in weights.items():
         if name.startswith("recurrent.weight"):
             each.mul_(3)
@@ -56,7 +61,10 @@ def amplifying(seed: int, scale: float = 1e12) -> GGFN:
 
 
 def wild(decades: float) -> GGFN:
-    """Weights times 10 to a random power of at most so many."""
+    """Return a model with each weight array multiplied by 10 to a random power.
+
+    The power lies between -`decades` and `decades`.
+    """
     model = GGFN(dropout=0.0, seed=5).eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -66,7 +74,7 @@ def wild(decades: float) -> GGFN:
 
 
 def honest() -> GGFN:
-    """The start that ships with the client."""
+    """Return the pretrained model that ships with the client."""
     return model_from_arrays(load_pretrained_model().arrays)
 
 

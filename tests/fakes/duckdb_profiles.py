@@ -1,4 +1,4 @@
-"""DuckDB profiles of every schema, small ones by hand after real ones."""
+"""Small DuckDB profiles of every schema version, written by hand after real profiles."""
 
 import re
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ Json = dict[str, object]
 
 
 def node_1(kind: str, rows: int, *children: Json, size: int = 8, notes: Json | None = None) -> Json:
-    """An operator as DuckDB 1.5 prints it; `size` is of one row."""
+    """Return an operator in the format of DuckDB 1.5. `size` is in bytes per row."""
     return {
         "system_peak_temp_dir_size": 0,
         "system_peak_buffer_memory": 0,
@@ -27,7 +27,7 @@ def node_1(kind: str, rows: int, *children: Json, size: int = 8, notes: Json | N
 
 
 def profile_1(*tops: Json, **changes: object) -> Json:
-    """A profile of DuckDB 1.5."""
+    """Return a profile in the format of DuckDB 1.5."""
     return {
         "total_bytes_written": 5,
         "total_bytes_read": 4096,
@@ -45,7 +45,7 @@ def profile_1(*tops: Json, **changes: object) -> Json:
 
 
 def node_2(kind: str, rows: int, *children: Json, size: int = 8, notes: Json | None = None) -> Json:
-    """An operator as DuckDB 2.0 prints it; `size` is of one row."""
+    """Return an operator in the format of DuckDB 2.0. `size` is in bytes per row."""
     return {
         "extra_info": notes or {},
         "intermediate_rows": rows,
@@ -57,7 +57,7 @@ def node_2(kind: str, rows: int, *children: Json, size: int = 8, notes: Json | N
 
 
 def profile_2(*tops: Json, **changes: object) -> Json:
-    """A profile of DuckDB 2.0."""
+    """Return a profile in the format of DuckDB 2.0."""
     return {
         "io": {"total_bytes_read": 4096, "total_bytes_written": 5},
         "operator": list(tops),
@@ -70,7 +70,7 @@ def profile_2(*tops: Json, **changes: object) -> Json:
 
 
 def node_0(name: str, rows: int, *children: Json) -> Json:
-    """An operator as DuckDB 0.10 and 1.0 print it."""
+    """Return an operator in the format of DuckDB 0.10 and 1.0."""
     return {
         "name": name,
         "timing": 0.01,
@@ -81,7 +81,7 @@ def node_0(name: str, rows: int, *children: Json) -> Json:
 
 
 def profile_0(*tops: Json) -> Json:
-    """A profile of DuckDB 0.10 and 1.0."""
+    """Return a profile in the format of DuckDB 0.10 and 1.0."""
     return {
         "name": "Query",
         "result": 0.02,
@@ -94,7 +94,7 @@ def profile_0(*tops: Json) -> Json:
 
 
 def grouped(version: int, *, rows: int = 100) -> Json:
-    """A scan that filters, an aggregation and a sort, as the version prints them."""
+    """Return a filtered scan, an aggregation and a sort in the format of the version."""
     if version == 0:
         scan = node_0("SEQ_SCAN ", rows)
         return profile_0(
@@ -116,10 +116,10 @@ VERSIONS: tuple[Version, ...] = ("1.1", "1.2", "1.3", "1.4", "1.5", "2.0")
 
 @dataclass(frozen=True)
 class Scanned:
-    """A scan that really ran, as every version writes it down; after profiles of all of them.
+    """An executed scan, as each version records it. Modelled on profiles of all versions.
 
-    Equality leaves one of so many `values` where there are statistics, any other filter a
-    fifth. `first` is the number of rows of the first file, of `files` files.
+    An equality filter keeps one of `values` values if there are statistics. Any other filter
+    keeps a fifth. `first` is the number of rows of the first of `files` files.
     """
 
     rows: int
@@ -136,24 +136,24 @@ class Scanned:
 
     @property
     def announced(self) -> int:
-        """Rows that the optimizer takes the table or the files to have."""
+        """Rows of the table or the files, as the optimizer estimates them."""
         return (
             self.rows if self.files == 1 else (self.first or self.rows // self.files) * self.files
         )
 
     @property
     def row_groups(self) -> int:
-        """That it is stored in."""
+        """Number of row groups in which the table is stored."""
         return -(-self.rows // ROW_GROUP)
 
     @property
     def scans(self) -> int:
-        """Threads that take part: as many as there are, and no more than they have work."""
+        """Number of scanning threads, limited by the row groups of a single file or table."""
         most = self.rows // ROW_GROUP + 1 if self.is_table else max(self.row_groups, 1)
         return self.threads if self.files > 1 else min(self.threads, most)
 
     def estimate(self) -> int:
-        """Of the rows that come out, as the optimizer has it."""
+        """Return the optimizer's estimate of the output rows."""
         has_statistics = self.is_table or self.version == "2.0"
         binding = [each for each in self.filters if not each.startswith("optional:")]
         equal = any(re.search("[^<>!]=", each) for each in binding)
@@ -162,7 +162,7 @@ class Scanned:
         return max(self.announced // 5, 1) if binding else self.announced
 
     def node(self) -> Json:
-        """As the version prints it."""
+        """Return the scan in the format of the version."""
         notes = {"Estimated Cardinality": str(self.estimate()), **self.notes}
         if self.filters:
             notes["Filters"] = self.filters[0] if len(self.filters) == 1 else list(self.filters)
@@ -201,7 +201,10 @@ class Scanned:
         }
 
     def profile(self, *above: str) -> Json:
-        """Of the scan alone under an aggregate, with operators `above` it, the nearest last."""
+        """Return a profile: an aggregate, the operators `above`, and the scan at the bottom.
+
+        The last operator of `above` is the direct parent of the scan.
+        """
         make = node_2 if self.version == "2.0" else node_1
         node = self.node()
         for kind in reversed(above):

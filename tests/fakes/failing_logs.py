@@ -1,4 +1,4 @@
-"""Event logs in which attempts at tasks fail, small and made up; moments count in milliseconds."""
+"""Small synthetic event logs with failed task attempts. Timestamps are in milliseconds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Reason = Mapping[str, object]
 
 
 def lost(said: str, *, executor: str = "2", by_job: bool = True) -> Reason:
-    """The end of a task whose executor was lost."""
+    """Return the end reason of a task whose executor was lost."""
     return {
         "Reason": "ExecutorLostFailure",
         "Executor ID": executor,
@@ -19,7 +19,7 @@ def lost(said: str, *, executor: str = "2", by_job: bool = True) -> Reason:
 
 
 def raised(name: str, said: str = "", stack: str = "") -> Reason:
-    """The end of a task whose code raised an exception."""
+    """Return the end reason of a task whose code raised an exception."""
     return {
         "Reason": "ExceptionFailure",
         "Class Name": name,
@@ -30,7 +30,7 @@ def raised(name: str, said: str = "", stack: str = "") -> Reason:
 
 
 def missed(said: str, *, executor: str = "2") -> Reason:
-    """The end of a task that could not fetch what an executor had written."""
+    """Return the end reason of a task that could not fetch an executor's shuffle output."""
     return {
         "Reason": "FetchFailed",
         "Block Manager Address": {"Executor ID": executor, "Host": f"host{executor}", "Port": 1},
@@ -42,20 +42,20 @@ def missed(said: str, *, executor: str = "2") -> Reason:
 
 
 def killed(said: str) -> Reason:
-    """The end of a task that Spark ended."""
+    """Return the end reason of a task that Spark killed."""
     return {"Reason": "TaskKilled", "Kill Reason": said, "Accumulator Updates": []}
 
 
 @dataclass
 class FailingLog(SparkLog):
-    """One job of an application on two executors of four cores."""
+    """An application with one job on two executors of four cores."""
 
     version: str = "3.5.3"
     properties: Mapping[str, str] = field(default_factory=dict)
     in_query: bool = False
 
     def opened(self, *, stages: int = 1, at: int = 1000) -> "FailingLog":
-        """The application, its executors and the start of its job."""
+        """Add the start of the application, its executors and the job."""
         self.add("SparkListenerLogStart", Spark_Version=self.version)
         known = {"spark.master": "yarn", "spark.executor.cores": "4", **self.properties}
         self.add("SparkListenerEnvironmentUpdate", Spark_Properties=known)
@@ -87,7 +87,7 @@ class FailingLog(SparkLog):
         return self
 
     def submitted(self, stage: int, *, attempt: int = 0, at: int = 1000) -> "FailingLog":
-        """An attempt at a stage begins."""
+        """Add the submission of a stage attempt."""
         info = {**self._info(stage, attempt), "Submission Time": APP_START + at}
         self.add("SparkListenerStageSubmitted", Stage_Info=info)
         return self
@@ -103,7 +103,7 @@ class FailingLog(SparkLog):
         executor: str = "1",
         reason: Reason | None = None,
     ) -> "FailingLog":
-        """Attempts at tasks that ran at the same time on one executor."""
+        """Add task attempts that run at the same time on one executor."""
         for index in range(count):
             self.events.append(
                 {
@@ -129,14 +129,14 @@ class FailingLog(SparkLog):
     def completed(
         self, stage: int, *, attempt: int = 0, at: int = 0, failure: str = ""
     ) -> "FailingLog":
-        """An attempt at a stage is over."""
+        """Add the completion of a stage attempt."""
         told = {"Failure Reason": failure} if failure else {}
         info = {**self._info(stage, attempt), "Completion Time": APP_START + at, **told}
         self.add("SparkListenerStageCompleted", Stage_Info=info)
         return self
 
     def removed(self, executor: str, said: str, *, at: int) -> "FailingLog":
-        """An executor is gone."""
+        """Add the removal of an executor."""
         self.add(
             "SparkListenerExecutorRemoved",
             Timestamp=APP_START + at,
@@ -146,7 +146,7 @@ class FailingLog(SparkLog):
         return self
 
     def closed(self, end: int, *, error: str = "") -> "FailingLog":
-        """The end of the job, its query and the application."""
+        """Add the end of the job, its query and the application."""
         result: Json = {"Result": "JobSucceeded"}
         if error:
             result = {

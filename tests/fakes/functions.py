@@ -1,9 +1,14 @@
-"""A server of functions, as a process of its own: OpenFaaS `/function/NAME`, OSCAR `/run/NAME`.
+"""A server of functions in its own process: OpenFaaS `/function/NAME`, OSCAR `/run/NAME`.
 
-Run as a program it prints its port and answers until it is killed. Functions by name:
-`echo` answers what it was sent, `slow` takes 0.2 s, `broken` answers 500, `flaky` answers
-503 the first time, `hang` never answers, `timed` says in `Server-Timing` how long it waited
-and computed. `/run/NAME` wants the bearer token "sesame".
+Run as a program it prints its port and serves requests until it is killed. `/run/NAME` requires
+the bearer token "sesame". Functions by name:
+
+- `echo` returns the request body.
+- `slow` takes 0.2 s.
+- `broken` returns status 500.
+- `flaky` returns status 503 for the first request.
+- `hang` never responds.
+- `timed` returns its queue and compute time in `Server-Timing`.
 """
 
 import subprocess
@@ -62,7 +67,7 @@ class Functions(BaseHTTPRequestHandler):
 
 @contextmanager
 def function_server() -> Iterator[str]:
-    """The address of a server that runs as long as the block."""
+    """Yield the address of a server that runs until the block ends."""
     process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The provenance of a history file, as a reader of Parquet finds it."""
+"""The provenance in a history file, read as Parquet metadata."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Bounds on the influence of one organization, which the docstrings of the inference state."""
+"""Bounds on the influence of one organization, as stated in the docstrings of `inference`."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Event logs whose tasks have figures, small and made up; moments count from the application."""
+"""Small synthetic event logs with task metrics. Times count from the start of the application."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,10 @@ from tests.fakes.spark_logs import APP_START, SQL, SparkLog
 
 @dataclass(frozen=True)
 class FakeTask:
-    """A task; what is not said is all of its time in its own code, and nothing read."""
+    """A task with its metrics.
+
+    By default it spends all of its time in its own code and reads nothing.
+    """
 
     begin: int
     end: int
@@ -56,15 +59,15 @@ class FakeTask:
 
 
 class MeasuredLog(SparkLog):
-    """A log of queries and jobs with stages whose tasks are told one by one."""
+    """A log of queries and jobs whose stages are built task by task."""
 
     def set(self, **properties: str) -> "MeasuredLog":
-        """Properties of the application, `spark.` left out and dots as underscores."""
+        """Set application properties: names without `spark.`, with underscores for dots."""
         self.add("SparkListenerEnvironmentUpdate", Spark_Properties=named(properties))
         return self
 
     def opened(self, *, query: int | None = 0, at: int = 1000, stages: int = 1) -> "MeasuredLog":
-        """A query, or a job without one, has started."""
+        """Add the start of a query, or of a job without a query."""
         known = {} if query is None else {"spark.sql.execution.id": str(query)}
         if query is not None:
             self.add(
@@ -95,13 +98,13 @@ class MeasuredLog(SparkLog):
         rdds: Sequence[Mapping[str, object]] = (),
         failure: str = "",
     ) -> "MeasuredLog":
-        """A stage that is submitted with its first task, unless `at` says when.
+        """Add a stage that is submitted with its first task, unless `at` is given.
 
         Args:
-            tasks: ends of attempts that are told.
-            number, attempt, name, profile, rdds, failure: as the log has them.
-            at: when it was submitted.
-            announced: tasks that it was to have; those that succeeded by default.
+            tasks: ended attempts to record.
+            number, attempt, name, profile, rdds, failure: values in the log.
+            at: time of submission.
+            announced: number of planned tasks. Default: the number of successful tasks.
         """
         submitted = min(each.begin for each in tasks) if at is None else at
         info = {"Stage ID": number, "Stage Attempt ID": attempt, "Stage Name": name}
@@ -140,7 +143,7 @@ class MeasuredLog(SparkLog):
         return self
 
     def closed(self, *, query: int | None = 0, end: int = 11_000, error: str = "") -> "MeasuredLog":
-        """The end of what was opened."""
+        """Add the end of the open job, and of its query if there is one."""
         self.add(
             "SparkListenerJobEnd",
             Job_ID=query or 0,
@@ -152,7 +155,7 @@ class MeasuredLog(SparkLog):
         return self
 
     def jobs(self, directory: Path) -> tuple[list[JobFacts], list[str]]:
-        """What is read of it, and what is not."""
+        """Return the jobs that are read from the log, and the messages about skipped ones."""
         found = list(jobs_of(EventLog((self.write(directory / "log"),))))
         return (
             [each for each in found if isinstance(each, JobFacts)],
@@ -161,19 +164,19 @@ class MeasuredLog(SparkLog):
 
 
 def named(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties by their whole names."""
+    """Return the properties under their full names."""
     return {f"spark.{key.replace('_', '.')}": value for key, value in properties.items()}
 
 
 def started(**properties: str) -> MeasuredLog:
-    """Two executors of four cores."""
+    """Return the log of a started application with two executors of four cores."""
     log = MeasuredLog()
     log.begin()
     return log.set(**properties)
 
 
 def log_of(*stages: Sequence[FakeTask], **properties: str) -> MeasuredLog:
-    """A query from second 1 to 11 with these stages."""
+    """Return the log of one query with these stages, from second 1 to second 11."""
     log = started(**properties).opened(stages=len(stages))
     for number, tasks in enumerate(stages):
         log.stage(tasks, number=number)

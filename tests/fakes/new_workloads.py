@@ -1,4 +1,4 @@
-"""Organizations whose workloads do not recur: as many new ones as they please, in every window."""
+"""Organizations whose workloads do not recur: every window has new ones, in any number."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from fedperf_simulations.experiments.drift.report_detection import (
 from tests.fakes.report_years import Year, reported
 
 WORKLOADS = 200
-"""Of an organization on each platform in a usual window."""
+"""Workloads of an organization per platform in a window of activity 1."""
 
 
 def year_of_new_workloads(
@@ -26,13 +26,13 @@ def year_of_new_workloads(
     seed: Sequence[int],
     asked: bool = True,
 ) -> Year:
-    """A year of three organizations in which nothing drifts.
+    """Return a year of three organizations without drift.
 
     Args:
-        activity: how many times the usual workloads the reports of a window are about.
-        off_by: how far the reference is off everywhere, log seconds.
-        seed: of everything.
-        asked: whether the coordinator asks questions; else reports are plain.
+        activity: number of workloads of a window, relative to `WORKLOADS`.
+        off_by: error of the reference on all plans, log seconds.
+        seed: seed of all random draws.
+        asked: True if the coordinator sends linear queries, False for plain reports only.
     """
     rng, noise = np.random.default_rng([*seed, 1]), SeededNoise([*seed, 2])
     group = draw_organizations(3, WORKLOADS, rng)
@@ -50,7 +50,7 @@ def year_of_new_workloads(
 def _drawn(
     organization: RecurringOrganization, activity: float, off_by: float, rng: np.random.Generator
 ) -> RecurringYear:
-    """New workloads like the organization's own, each executed once."""
+    """Return new workloads like the organization's own, each executed once."""
     many = rng.poisson(activity * len(organization.cells))
     like = rng.integers(len(organization.cells), size=many)
     levels = organization.levels[like] + off_by

@@ -23,7 +23,7 @@ PLATFORMS = [platform for platform in Platform if platform not in RESERVED_PLATF
 
 
 def diamond(platform: Platform = Platform.DUCKDB, rows: float = 1000) -> Plan:
-    """Two sources, a filter, a join and a sink on one platform."""
+    """Return a plan with two sources, a filter, a join and a sink on one platform."""
     relational = OperatorClass.RELATIONAL
     workflow = Workflow(
         (
@@ -40,7 +40,7 @@ def diamond(platform: Platform = Platform.DUCKDB, rows: float = 1000) -> Plan:
 
 @st.composite
 def operators(draw: st.DrawFn, inputs: tuple[int, ...]) -> Operator:
-    """Any well-formed operator with these inputs."""
+    """Draw any well-formed operator with these inputs."""
     return Operator(
         kind=draw(st.sampled_from(KINDS)),
         operator_class=draw(st.sampled_from(OperatorClass)),
@@ -57,7 +57,7 @@ def operators(draw: st.DrawFn, inputs: tuple[int, ...]) -> Operator:
 
 @st.composite
 def workflows(draw: st.DrawFn, max_operators: int = 9) -> Workflow:
-    """Any well-formed workflow whose operators stand parents first."""
+    """Draw any well-formed workflow whose operators are listed parents first."""
     count = draw(st.integers(1, max_operators))
     drawn = []
     for position in range(count):
@@ -74,7 +74,7 @@ def workflows(draw: st.DrawFn, max_operators: int = 9) -> Workflow:
 
 @st.composite
 def plans(draw: st.DrawFn, max_operators: int = 9) -> Plan:
-    """Any well-formed plan."""
+    """Draw any well-formed plan."""
     workflow = draw(workflows(max_operators))
     count = len(workflow.operators)
     platforms = st.lists(st.sampled_from(PLATFORMS), min_size=count, max_size=count)
@@ -82,7 +82,7 @@ def plans(draw: st.DrawFn, max_operators: int = 9) -> Plan:
 
 
 def relabelled(workflow: Workflow, order: list[int]) -> Workflow:
-    """The same workflow with operator `order[i]` at position i."""
+    """Return the workflow with its operator `order[i]` at position i."""
     place = {old: new for new, old in enumerate(order)}
     return Workflow(
         tuple(

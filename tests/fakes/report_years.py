@@ -1,9 +1,9 @@
-"""A year of reports about recurring workloads without a coordinator around them.
+"""One year of reports about recurring workloads, without a running coordinator.
 
-Client and server functions in the order of the calendar: for tests of what is read from reports,
-which need many years. The sums over workloads are computed for all at once, which is the same
-as the client's (`test_report_years`) in a hundredth of the time. What the product makes of
-such a year is measured by `fedperf-sim run drift`.
+Client and server functions run in the order of the calendar. Tests of the inference from
+reports need many such years. The sums of all workloads are computed at once, which equals the
+client's sums (`test_report_years`) and takes a hundredth of the time. `fedperf-sim run drift`
+measures the product on such years.
 """
 
 import math
@@ -60,7 +60,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Year:
-    """What left the organizations in a year."""
+    """All releases of the organizations in one year."""
 
     plain: tuple[ReceivedReport, ...]
     answered: tuple[QueryResponses, ...]
@@ -69,7 +69,10 @@ class Year:
 def year_of_reports(
     workloads: int, organizations: int, shifts: Sequence[PlatformShift], seed: Sequence[int]
 ) -> Year:
-    """A year in which `organizations` with `workloads` on each platform report as planned."""
+    """Return a year in which `organizations` organizations report as planned.
+
+    Each of them has `workloads` workloads on each platform.
+    """
     rng = np.random.default_rng([*seed, 1])
     noise = SeededNoise([*seed, 2])
     group = draw_organizations(organizations, workloads, rng)
@@ -83,12 +86,12 @@ def year_of_reports(
 def reported(
     schedule: Schedule, lived_in: Callable[[float, int], list[RecurringYear]], noise: SeededNoise
 ) -> Year:
-    """What leaves organizations by `schedule`.
+    """Return the releases of the organizations by `schedule`.
 
     Args:
-        schedule: of all of them.
-        lived_in: what each executed from a moment, in windows, until a window.
-        noise: of the releases.
+        schedule: schedule of all organizations.
+        lived_in: returns the executions of each organization between two times, in windows.
+        noise: noise of the releases.
     """
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
@@ -111,7 +114,7 @@ def reported(
             else:
                 parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
                 plain += [plain_report(each, slot.key, parameters, noise) for each in lived]
-                learned = None  # what other plain reports told is learned anew
+                learned = None  # new plain reports: infer from scratch
     return Year(tuple(plain), tuple(answered))
 
 
@@ -152,12 +155,12 @@ def read_drifts(
     kernel: Kernel = DEFAULT_KERNEL,
     process_noise: ProcessNoise = DEFAULT_PROCESS_NOISE,
 ) -> tuple[PlatformDrift, ...]:
-    """What one finds who reads all of it for the first time."""
+    """Return the drifts that a new reader finds in all releases."""
     return DriftReader(kernel=kernel, process_noise=process_noise).read(plain, answered)
 
 
 def plain_sum(lived: RecurringYear, clip: float) -> Positions:
-    """`report_mechanism.noiseless_sum` of it, [2 * CELLS]."""
+    """Return the sum that `report_mechanism.noiseless_sum` computes, [2 * CELLS]."""
     cells, means = _means(lived, np.zeros(CELLS), np.full(CELLS, clip))
     total = np.zeros(2 * CELLS, dtype=np.int64)
     np.add.at(total, cells, _steps(np.full(len(cells), math.sqrt(0.5))))
@@ -166,7 +169,7 @@ def plain_sum(lived: RecurringYear, clip: float) -> Positions:
 
 
 def fast_cell_sum(lived: RecurringYear, question: CellQuery) -> Positions:
-    """`directed_report.cell_sum` of it, [values]."""
+    """Return the sum that `directed_report.cell_sum` computes, [values]."""
     cells, means = _means(lived, question.center, question.design.clips)
     found: Positions = _steps(question.design.directions[:, cells] * means).sum(axis=1)
     return found
@@ -175,7 +178,7 @@ def fast_cell_sum(lived: RecurringYear, question: CellQuery) -> Positions:
 def plain_report(
     lived: RecurringYear, slot: SlotKey, parameters: ReportParameters, noise: NoiseSource
 ) -> ReceivedReport:
-    """The residual report of `slot`."""
+    """Return the residual report of `slot`."""
     total = plain_sum(lived, parameters.residual_clip)
     made = noisy(total, noise, Slot(slot, parameters), version=REFERENCE)
     report = RESIDUAL_REPORT.as_release(made)
@@ -185,14 +188,14 @@ def plain_report(
 def answer(
     lived: RecurringYear, question: CellQuery, parameters: DirectedParameters, noise: NoiseSource
 ) -> QueryResponse:
-    """The answer to `question`."""
+    """Return the response to `question`."""
     slot = Slot(question.slot, parameters)
     made = noisy(fast_cell_sum(lived, question), noise, slot, version=question.version)
     return QueryResponse(lived.organization.name, DIRECTED_REPORT.as_release(made), parameters)
 
 
 def _means(lived: RecurringYear, center: Floats, clips: Floats) -> tuple[Positions, Floats]:
-    """Cell and mean clipped residual of each workload that ran."""
+    """Return cell and mean clipped residual of each executed workload."""
     cells = lived.organization.cells[lived.workloads]
     clipped = np.clip(lived.residuals - center[cells], -clips[cells], clips[cells])
     executions = np.bincount(lived.workloads)

@@ -1,4 +1,4 @@
-"""A residual report with noise, made from workloads at once."""
+"""A residual report with noise, made in one step from workloads."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Strategies of model rounds for tests that are not about learning."""
+"""Strategies of model rounds for tests that do not test learning."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -25,19 +25,19 @@ from fedperf_shared.releases.release import LinearizedUpdate, Slot, SlotKey, Upd
 from fedperf_shared.workflow.features import featurize
 
 Aggregate = Callable[[Weights, Sequence[Weights]], Sequence[NDArray[np.float32]]]
-"""(current, changes) -> the next model."""
+"""Computes the next model from (current, changes)."""
 
 _GRID = -20
 
 
 @dataclass(eq=False)
 class SumsOfWeights(RoundStrategy):
-    """Rounds of a tiny model, whose weights' changes are the first numbers of a sum.
+    """A strategy for a tiny model: the changes of its weights are the first numbers of a sum.
 
     Attributes:
-        shapes: of the model's arrays.
-        aggregate: makes the next model.
-        rows: how many rows each round rehearsed, in order.
+        shapes: shapes of the model's arrays.
+        aggregate: function that computes the next model.
+        rows: number of rehearsed rows of each round, in order.
     """
 
     shapes: Sequence[tuple[int, ...]]
@@ -72,7 +72,10 @@ class SumsOfWeights(RoundStrategy):
 
 
 def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> LinearizedUpdate:
-    """The update that says so much to `SumsOfWeights`; numbers to 2**-20, as many as fit."""
+    """Return the update that encodes these changes for `SumsOfWeights`.
+
+    Numbers are rounded to 2**-20. Those beyond `DIRECTIONS` are dropped.
+    """
     flat = np.concatenate([each.ravel() for each in arrays])[:DIRECTIONS].astype(np.float64)
     values = np.zeros(DIRECTIONS, dtype=np.int64)
     values[: len(flat)] = np.rint(np.ldexp(flat, -_GRID))
@@ -80,7 +83,7 @@ def sum_of_weights(key: SlotKey, base_version: int, arrays: Weights) -> Lineariz
 
 
 def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
-    """The model plus the mean of the changes."""
+    """Return the model plus the mean of the changes."""
     return [
         (array + np.mean([each[place] for each in changes], axis=0)).astype(np.float32)
         for place, array in enumerate(current)
@@ -88,7 +91,7 @@ def mean_of(current: Weights, changes: Sequence[Weights]) -> Weights:
 
 
 def newest_version(session: Session) -> ModelVersion:
-    """The newest version that was not rejected."""
+    """Return the newest version that was not rejected."""
     *_, newest = (
         each for each in registry.versions(session) if each.status is not VersionStatus.REJECTED
     )
@@ -102,7 +105,7 @@ def task_of(
     evaluate: Evaluate = lambda arrays: 1.0,
     start: Weights | None = None,
 ) -> Task:
-    """A task without public plans, of a model that predicts nought; GGFN by default."""
+    """Return a task without public plans, whose model predicts zero. GGFN by default."""
     form = model_format or GgfnFormat()
     zeros = [np.zeros(shape, dtype=np.float32) for shape in form.shapes]
     return Task(start or zeros, form, strategy, evaluate, _nought, ())
@@ -114,14 +117,14 @@ def _nought(checkpoint: bytes) -> PredictLog:
 
 
 def tangent_avg() -> LinearizedAvg:
-    """Rounds at the tangent on the public plans that ship with fedperf."""
+    """Return the strategy of linearized rounds on the public plans that ship with fedperf."""
     anchors = anchors_of(load_public_plans())
     return LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors])
 
 
 @dataclass(eq=False)
 class Keeping(RoundStrategy):
-    """Asks and checks as another strategy, keeps what it gets and leaves the model."""
+    """A strategy that wraps another one, stores the updates and leaves the model unchanged."""
 
     strategy: RoundStrategy
     answers: list[AcceptedUpdate] = field(default_factory=list)

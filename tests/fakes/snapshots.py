@@ -1,4 +1,4 @@
-"""What a coordinator reads at one tick, for tests that look with a desk alone."""
+"""A coordinator's snapshot at one tick, for tests of a single controller."""
 
 from datetime import datetime, timedelta
 
@@ -14,11 +14,11 @@ def snapshot(
     *,
     grace: timedelta = timedelta(0),
 ) -> Snapshot:
-    """What is stored of the calendar's period, read at that moment, or at its start."""
+    """Return the stored state of the calendar's period, read at a time or at its start."""
     reader = SnapshotReader(database, calendar, grace=grace)
     return reader.read(at=at or calendar.period.start)
 
 
 def evidence(database: Database, calendar: ReleaseCalendar, *, window: int) -> RegimeReleases:
-    """What is known of the epoch that reports of `window` are about."""
+    """Return the releases of the drift regime that reports of `window` refer to."""
     return snapshot(database, calendar).evidence(window)

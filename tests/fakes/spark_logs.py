@@ -1,4 +1,4 @@
-"""Event logs as Spark writes them, small and made up."""
+"""Small synthetic event logs in Spark's format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ def node(
     description: str = "",
     **counters: int,
 ) -> Json:
-    """A node of a plan; counters are given as `rows=7` for a counter with the id 7."""
+    """Return a node of a plan. A counter with the id 7 is given as `rows=7`."""
     names = {"rows": ROWS, "moved": MOVED, "size": SIZE, "partitions": "number of partitions"}
     return {
         "nodeName": name,
@@ -41,7 +41,7 @@ def node(
 
 
 def grouped(*below: Json, rows: int = 3) -> Json:
-    """A grouping in two steps over what is below, as Spark plans it."""
+    """Return an aggregation in two steps over the nodes below, as Spark plans it."""
     what = "(keys=[k#1], functions=[count(1)])"
     partial = node("HashAggregate", *below, rows=rows - 1, description="HashAggregate" + what)
     moved = node("Exchange", partial, moved=rows + 100, size=rows + 101, partitions=rows + 102)
@@ -51,7 +51,7 @@ def grouped(*below: Json, rows: int = 3) -> Json:
 
 @dataclass
 class SparkLog:
-    """A log that is being written."""
+    """Builder of an event log."""
 
     app_id: str = "app-1"
     app_name: str = "Nightly report 2026-03-01"
@@ -67,7 +67,7 @@ class SparkLog:
         return self
 
     def begin(self, *, cores: int = 4, executors: int = 2, memory: str = "4g") -> "SparkLog":
-        """Version, properties, application and executors."""
+        """Add version, properties, application and executors."""
         self.events.append({"Event": "SparkListenerLogStart", "Spark Version": "4.3.0"})
         self.events.append(
             {
@@ -126,7 +126,7 @@ class SparkLog:
         description: str = "",
         error: str = "",
     ) -> "SparkLog":
-        """A job of one stage, from its start to its end."""
+        """Add a job of one stage, from start to end."""
         job, stage = next(self._jobs), next(self._stages)
         properties = {} if query is None else {"spark.sql.execution.id": str(query)}
         if description:
@@ -164,7 +164,7 @@ class SparkLog:
         )
 
     def task(self, stage: int, index: int, reason: str) -> "SparkLog":
-        """The start and end of a task, whose own figures nobody needs."""
+        """Add the start and end of a task without metrics."""
         info = {"Task ID": index, "Host": "host-0", "Accumulables": [{"ID": 5, "Value": 77}]}
         self.events.append(
             {"Event": "SparkListenerTaskStart", "Stage ID": stage, "Task Info": info}
@@ -182,7 +182,7 @@ class SparkLog:
         return self
 
     def finish(self, number: int, *, at: int = 3000, error: str | None = "") -> "SparkLog":
-        """The end of a query; before Spark 3.4 it said nothing of errors (None)."""
+        """Add the end of a query. Before Spark 3.4 it holds no error field (None)."""
         known = {} if error is None else {"errorMessage": error}
         return self.add(
             SQL + "SparkListenerSQLExecutionEnd",
@@ -194,7 +194,7 @@ class SparkLog:
     def query(
         self, number: int, plan: Json, counters: Mapping[int, int], *, at: int = 1000
     ) -> "SparkLog":
-        """A query with one job, of two seconds."""
+        """Add a query of two seconds with one job."""
         self.start(number, plan, at=at).job(number, counters, at=at + 10, end=at + 1900)
         return self.finish(number, at=at + 2000)
 
@@ -207,7 +207,7 @@ class SparkLog:
 
 
 def sample() -> list[Json]:
-    """A log with every event that is looked at."""
+    """Return a log that contains every event type that the reader uses."""
     log = SparkLog().begin()
     properties = {"spark.master": "local[2]", "spark.task.resource.gpu.amount": "0.25"}
     log.add("SparkListenerEnvironmentUpdate", Spark_Properties=properties)
@@ -253,7 +253,7 @@ def sample() -> list[Json]:
 
 
 def _measured(job: int) -> list[Json]:
-    """A job whose stage was tried twice; its tasks have figures, and reasons of their ends."""
+    """Return a job whose stage was attempted twice, with task metrics and end reasons."""
     name = "SparkListenerTaskEnd"
     told: Json = {"Task ID": 1, "Launch Time": APP_START + 5000, "Finish Time": APP_START + 5500}
     told |= {"Executor ID": "2", "Host": "host-2"}
@@ -293,7 +293,7 @@ def _measured(job: int) -> list[Json]:
 
 
 def read_log(path: Path) -> tuple[list[Execution], list[SkippedRecord]]:
-    """Executions and what was skipped."""
+    """Return the executions and the skipped records of a log."""
     source = open_event_log(path)
     if source is None:
         raise AssertionError(f"{path} is no event log")

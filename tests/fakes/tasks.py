@@ -1,4 +1,4 @@
-"""What a computing process is given to do instead of a slot's task; a child can import it."""
+"""Tasks for a worker process that replace a slot's task. A child process can import them."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def failing() -> int:
 
 
 def busy() -> None:
-    """Holds its interpreter, as featurizing many workloads does."""
+    """Hold the interpreter, as encoding many workloads does."""
     until = time.process_time() + BUSY_SECONDS
     while time.process_time() < until:
         pass
@@ -48,7 +48,7 @@ class Hung:
 
 @dataclass(frozen=True)
 class Stubborn:
-    """Does not end when it is told to, as under a load that lets it wait for a processor."""
+    """Ignores SIGTERM, like a process that gets no processor time under load."""
 
     began: Path
 
@@ -60,7 +60,7 @@ class Stubborn:
 
 @dataclass(frozen=True)
 class KilledOnce:
-    """By the kernel, the first time it is asked."""
+    """Is killed by SIGKILL on the first call only."""
 
     mark: Path
 
@@ -74,7 +74,7 @@ class KilledOnce:
 
 
 class Killed:
-    """By the kernel, in the place of a `ReportTask`."""
+    """Replaces a `ReportTask` and is killed by SIGKILL."""
 
     def __init__(self, *of_what: object) -> None:
         del of_what

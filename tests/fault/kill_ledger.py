@@ -1,16 +1,16 @@
-"""Kills processes that release, at random moments, and looks at what they left: `--kills 1000`.
+"""Kill releasing processes at random times and check the files they leave: `--kills 1000`.
 
-A child process makes a ledger, or opens it, and takes slot after slot through reserve,
-draw, seal, send and receipt, with the real gate, ledger and noise (reports, no torch). It
-writes what it draws and what it sends to logs of its own, synced before it goes on. The
-parent kills it with SIGKILL and then checks, from the files alone, that
+A child process creates or opens a ledger. It takes slot after slot through reserve, draw, seal,
+send and receipt, with the real gate, ledger and noise (reports, no torch). It logs the releases
+that it draws and sends to its own files and syncs each line before the next step. The parent
+kills it with SIGKILL and then checks, from the files alone, that
 
 - every file opens, passes SQLite's own check, and counter and receipt agree with the ledger;
-- nothing was drawn, stored or sent for a slot without its charge;
-- no slot was drawn twice, and stored and sent bytes are the drawn ones, whole and signed;
-- what was reached once is never taken back.
+- no release of a slot was drawn, stored or sent without the slot's charge;
+- no slot was drawn twice, and stored and sent bytes are the drawn ones, complete and signed;
+- a completed step is never undone.
 
-Children are forked, so that one starts in milliseconds. Ends with 0 if no check failed.
+Children are forked, so each starts in milliseconds. The exit code is 0 if no check failed.
 """
 
 import argparse
@@ -60,13 +60,13 @@ BUDGET = PrivacyBudget(1.0, 1e-5)
 WINDOWS = 400
 KILLS_PER_LEDGER = 50
 FROM_SLOTS = 0.85
-"""Share of the kills that wait until the child is at its slots; others may hit its start."""
+"""Share of kills that wait until the child has reached its slots. Others may hit its start."""
 
 STEPS = ("make", "reserve", "draw", "store", "hand out", "receipt")
 
 
 def schedule() -> Schedule:
-    """Enough slots that a ledger outlives its kills."""
+    """Return a schedule with enough slots for all kills on one ledger."""
     times = SlotTimes(timedelta(hours=1), timedelta(hours=2))
     parameters = ReportParameters(110.0, 1.5)
     keys = [SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0) for window in range(WINDOWS)]
@@ -79,7 +79,7 @@ SCHEDULE = schedule()
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one ledger lives, with the logs of what its processes did."""
+    """Directory of one ledger and of the logs that its processes write."""
 
     directory: Path
 
@@ -89,7 +89,7 @@ class Place:
         return self.directory / "ledger.sqlite"
 
     def note(self, log: str, key: SlotKey, payload: bytes) -> None:
-        """Write a line, synced: what was done, to which bytes."""
+        """Append a synced line: the slot and the digest of its bytes."""
         line = f"{key.window} {hashlib.sha256(payload).hexdigest()}\n".encode()
         descriptor = os.open(self.directory / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
@@ -99,7 +99,7 @@ class Place:
             os.close(descriptor)
 
     def notes(self, log: str) -> list[tuple[SlotKey, str]]:
-        """The lines of a log, oldest first."""
+        """Return the lines of a log, oldest first."""
         with suppress(FileNotFoundError):
             lines = (self.directory / log).read_text().splitlines()
             return [
@@ -110,13 +110,13 @@ class Place:
 
 
 class BrokenPromiseError(FedperfError):
-    """A kill left something that must not be."""
+    """Raised when a kill left the files in a forbidden state."""
 
 
 def release_all(place: Place, key: ec.EllipticCurvePrivateKey, ready: int) -> None:
-    """What a child does until it is killed: every slot, from making the ledger to its receipt.
+    """Release every slot, from creating the ledger to the last receipt, until killed.
 
-    It writes a byte to the descriptor `ready` when it begins with the slots.
+    Writes one byte to the descriptor `ready` before the first slot.
     """
     if not place.ledger.exists():
         PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
@@ -127,12 +127,12 @@ def release_all(place: Place, key: ec.EllipticCurvePrivateKey, ready: int) -> No
     for slot in SCHEDULE.slots:
         if slot.key in done:
             continue
-        with suppress(SlotSpentError):  # an earlier kill wasted it
+        with suppress(SlotSpentError):  # wasted by an earlier kill
             release_one(place, gate, ledger, slot.key)
 
 
 def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: SlotKey) -> None:
-    """One slot through all its steps."""
+    """Take one slot through all its steps."""
     at = SCHEDULE.opens_at(key)
 
     def make(slot: Slot, noise: NoiseSource) -> NoisySum:
@@ -151,7 +151,7 @@ def release_one(place: Place, gate: ReleaseGate, ledger: PrivacyLedger, key: Slo
 
 
 def check(place: Place, key: ec.EllipticCurvePrivateKey) -> dict[SlotKey, int]:
-    """How far every slot came (place in STEPS), if all promises hold; raises if not."""
+    """Return the last completed step of every slot (index into STEPS). Raise if a check fails."""
     drawn, sent = place.notes("drawn"), place.notes("sent")
     twice = [each for each, count in Counter(slot for slot, _ in drawn).items() if count > 1]
     _require(not twice, f"drawn twice: {twice}")
@@ -218,13 +218,13 @@ def kill_after(
     """Fork a child that releases and kill it with SIGKILL.
 
     Args:
-        seconds: how long it may live,
-        place: and where.
-        key: that it signs with.
-        from_slots: counted from its first slot, else from its start.
+        seconds: life time of the child.
+        place: directory of its ledger.
+        key: key that signs its releases.
+        from_slots: True if the life time counts from its first slot, False from its start.
 
     Returns:
-        How many seconds it took to start; 0 where that was not waited for.
+        Seconds until its first slot, or 0 if `from_slots` is False.
     """
     reader, writer = os.pipe()
     started = time.monotonic()
@@ -237,10 +237,10 @@ def kill_after(
         except BaseException as error:
             print(f"child: {error!r}", file=sys.stderr)
         finally:
-            os._exit(status)  # a child must not go on as its parent
+            os._exit(status)  # the child must not continue as its parent
     os.close(writer)
     if from_slots:
-        os.read(reader, 1)  # also comes back when the child has ended
+        os.read(reader, 1)  # also returns after the child has ended
     waited = time.monotonic() - started if from_slots else 0.0
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
@@ -252,7 +252,7 @@ def kill_after(
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What the kills met."""
+    """Counts of kills, slots and completed steps."""
 
     kills: int
     slots: int
@@ -262,10 +262,10 @@ class Tally:
 
 
 def kill_many(kills: int, directory: Path, *, seed: int) -> Iterator[Tally]:
-    """Kill and check, again and again; gives the tally of every ledger.
+    """Kill and check repeatedly. Yields the tally of every ledger.
 
     Raises:
-        FedperfError: a promise is broken.
+        FedperfError: a check failed.
     """
     moments, key, killed = random.Random(seed), new_private_key(), 0
     while killed < kills:
@@ -285,7 +285,10 @@ def kill_on(
     pace: float,
     kills: int,
 ) -> Tally:
-    """Kills on one ledger: `kills`, or fewer where its slots run short; errors as `kill_many`."""
+    """Kill processes on one ledger, at most `kills` times and while slots remain.
+
+    Errors are those of `kill_many`.
+    """
     met: Counter[str] = Counter()
     reached: dict[SlotKey, int] = {}
     slowest = 0.0
@@ -302,7 +305,7 @@ def kill_on(
 
 
 def _where(now: dict[SlotKey, int], place: Place) -> str:
-    """After which step the kill came."""
+    """Return the last step that was completed before the kill."""
     if not now:
         return "make"
     last = max(now, key=lambda slot: slot.window)
@@ -316,7 +319,7 @@ def _where(now: dict[SlotKey, int], place: Place) -> str:
 
 
 def _seconds_a_slot(place: Place, key: ec.EllipticCurvePrivateKey) -> float:
-    """How long a slot takes here and now, so that kills meet every step."""
+    """Return the current seconds per slot, so that kills hit every step."""
     place.directory.mkdir()
     ledger = PrivacyLedger.create(place.ledger, BUDGET, SCHEDULE)
     gate = ReleaseGate(ledger, system_noise, key)
@@ -328,7 +331,7 @@ def _seconds_a_slot(place: Place, key: ec.EllipticCurvePrivateKey) -> float:
 
 
 def main() -> int:
-    """Kill as often as asked, print one line."""
+    """Run the requested number of kills and print one line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)

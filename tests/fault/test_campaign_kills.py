@@ -1,4 +1,4 @@
-"""Campaigns and trials that are killed at any moment lose at most the trial in flight."""
+"""Campaigns and trials killed at random times: at most the trial in flight is lost."""
 
 import contextlib
 import random
@@ -59,10 +59,10 @@ repetitions = 1
 retries = 0
 timeout_seconds = 4
 """
-"""Five minutes of sleep, in the trial's session and in one of its own."""
+"""Five minutes of sleep, in the trial's session and in another session."""
 
 
-def test_kills_of_the_campaign_lose_at_most_the_trial_in_flight(tmp_path: Path) -> None:
+def test_campaign_killed_repeatedly_loses_at_most_one_trial_per_kill(tmp_path: Path) -> None:
     here, rng = Here.make(tmp_path, campaign(repetitions=4)), random.Random(SEED)
     finished: set[int] = set()
     for kills in range(1, KILLS + 1):
@@ -87,14 +87,14 @@ def test_kills_of_the_campaign_lose_at_most_the_trial_in_flight(tmp_path: Path) 
         assert store.counts().executions == 24
 
 
-def test_a_killed_trial_is_an_outcome_and_is_tried_again(tmp_path: Path) -> None:
+def test_killed_trial_is_recorded_as_failed_and_retried(tmp_path: Path) -> None:
     here, rng = Here.make(tmp_path, campaign(repetitions=2, retries=20)), random.Random(SEED)
     killed = 0
     with here.start() as process:
         while process.poll() is None:
             time.sleep(rng.uniform(0.05, 0.5))
             for victim in trial_processes(process.pid)[: rng.randint(0, 1)]:
-                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+                with contextlib.suppress(psutil.NoSuchProcess):  # the process ended in the meantime
                     victim.send_signal(signal.SIGKILL)
                     killed += 1
             if killed == KILLS:
@@ -109,7 +109,7 @@ def test_a_killed_trial_is_an_outcome_and_is_tried_again(tmp_path: Path) -> None
     assert len(measured) == 12
 
 
-def test_a_killed_campaign_takes_its_trial_with_it(tmp_path: Path) -> None:
+def test_killed_campaign_ends_processes_of_its_trial(tmp_path: Path) -> None:
     here = Here.make(tmp_path, LONG)
     process = started(here)
     process.kill()
@@ -117,11 +117,11 @@ def test_a_killed_campaign_takes_its_trial_with_it(tmp_path: Path) -> None:
     assert_nothing_left()
 
 
-def test_what_outlives_a_double_kill_is_ended_by_the_next_run(tmp_path: Path) -> None:
+def test_processes_surviving_killed_campaign_are_ended_by_the_next_run(tmp_path: Path) -> None:
     here = Here.make(tmp_path, LONG)
     process = started(here)
     (trial,) = trial_processes(process.pid)
-    process.send_signal(signal.SIGSTOP)  # so that it cannot tidy up
+    process.send_signal(signal.SIGSTOP)  # prevents the cleanup
     trial.kill()
     process.kill()
     process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""Two-sided: counts of cells and histograms carry the noise of their shares of epsilon."""
+"""Two-sided: cell counts and histograms carry the noise of their shares of epsilon."""
 
 from collections.abc import Iterator
 
@@ -17,18 +17,18 @@ EPSILON = 0.8
 COLUMNS = Columns((5,), 2)
 SCALES = [2 / 3, 1.0, 3 / 2]
 HIGH = 200
-"""Rows in every bin: so many that no noise brings a count below 0."""
+"""Rows in every bin. The number is so large that no noise makes a count negative."""
 
 
 def even() -> PublicTable:
-    """The same number of rows in every bin of every cell."""
+    """Return a table with the same number of rows in every bin of every cell."""
     places = np.arange(COLUMNS.cells * BINS).repeat(HIGH)
     numbers = (places % BINS + 0.5) * 2 / BINS - 1
     return COLUMNS.of_cells(places // BINS, np.stack([numbers, numbers], axis=1))
 
 
 def noises(epsilon: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Of cells and of bins, from 400 releases."""
+    """Yield the noise of cells and of bins in 400 releases."""
     table, rng = even(), np.random.default_rng(21)
     for _ in range(400):
         released = release(table, COLUMNS, epsilon=epsilon, rng=rng)
@@ -36,7 +36,7 @@ def noises(epsilon: float) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64
 
 
 def is_two_sided_geometric(noise: NDArray[np.int64], epsilon: float) -> bool:
-    """Chi-square of the shape against the distribution of that epsilon."""
+    """Test the noise against the two-sided geometric distribution of epsilon by chi-square."""
     expected = stats.dlaplace(epsilon)
     edges = np.unique(expected.ppf(np.linspace(0.05, 0.95, 10)))
     places = np.searchsorted(edges, noise.ravel(), side="left")
@@ -46,13 +46,13 @@ def is_two_sided_geometric(noise: NDArray[np.int64], epsilon: float) -> bool:
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_cells_carry_the_noise_of_half_of_epsilon(factor: float) -> None:
+def test_cell_counts_carry_noise_of_half_of_epsilon(factor: float) -> None:
     cells = np.stack([cells for cells, _ in noises(factor * EPSILON)])
     assert is_two_sided_geometric(cells, EPSILON / 2) == (factor == 1.0)
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_each_numeric_column_carries_the_noise_of_its_share_of_the_other_half(
+def test_bins_of_each_numeric_column_carry_noise_of_their_share_of_epsilon(
     factor: float,
 ) -> None:
     bins = np.stack([bins for _, bins in noises(factor * EPSILON)])
@@ -60,7 +60,7 @@ def test_each_numeric_column_carries_the_noise_of_its_share_of_the_other_half(
         assert is_two_sided_geometric(bins[:, column], EPSILON / 4) == (factor == 1.0)
 
 
-def test_no_two_counts_share_their_noise() -> None:
+def test_noise_of_cells_and_bins_is_pairwise_uncorrelated() -> None:
     bins = np.stack([bins.ravel() for _, bins in noises(EPSILON)])
     cells = np.stack([cells for cells, _ in noises(EPSILON)])
     correlations = np.corrcoef(np.concatenate([bins, cells], axis=1).T)
@@ -68,7 +68,7 @@ def test_no_two_counts_share_their_noise() -> None:
     assert np.abs(off).max() < 0.4
 
 
-def test_a_record_more_is_told_by_its_cell_no_better_than_its_share_allows() -> None:
+def test_one_more_record_changes_log_probability_by_the_epsilon_of_cells() -> None:
     nobody = PublicTable(np.zeros((0, 1), dtype=np.int64), np.zeros((0, 2)))
     somebody = PublicTable(np.zeros((1, 1), dtype=np.int64), np.zeros((1, 2)))
     seen = [

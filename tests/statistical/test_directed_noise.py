@@ -1,7 +1,7 @@
-"""Two-sided: the noise of directed reports has the scale of its stage, and a neighbour shows.
+"""Two-sided: directed reports carry the noise scale of their stage and reveal a neighbour.
 
-What numpy draws is seeded. OpenDP is not, on purpose; there the level of the test is so
-small that a false alarm is not to be expected in a lifetime.
+numpy's draws are seeded. OpenDP deliberately has no seed. Its significance level is so small that
+no false alarm is expected in a lifetime.
 """
 
 import math
@@ -30,7 +30,7 @@ DIRECTIONS = 16
 def released(
     noise: NoiseSource, workloads: list[PointResiduals], noise_multiplier: float = SIGMA
 ) -> NDArray[np.float64]:
-    """Reports of 250 slots in units of the declared noise, [slots, directions]."""
+    """Return the reports of 250 slots in units of the declared noise, [slots, directions]."""
     design = public_design(np.full((DIRECTIONS, 1), 0.25), np.ones(1))
     reports = [
         directed_report(
@@ -47,7 +47,7 @@ def released(
 
 
 def is_standard_normal(values: NDArray[np.float64]) -> bool:
-    """Kolmogorov-Smirnov for the shape and chi-square, two-sided, for the scale."""
+    """Test the shape by Kolmogorov-Smirnov and the scale by a two-sided chi-square test."""
     shape = stats.kstest(values.ravel(), "norm").pvalue
     energy, size = float(np.sum(values**2)), values.size
     scale = 2 * min(stats.chi2.cdf(energy, size), float(stats.chi2.sf(energy, size)))
@@ -55,21 +55,21 @@ def is_standard_normal(values: NDArray[np.float64]) -> bool:
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_the_test_itself_tells_right_noise_from_wrong(factor: float) -> None:
+def test_noise_check_passes_right_scale_and_fails_wrong_scales(factor: float) -> None:
     values = released(SeededNoise(11, factor=factor), [])
     assert is_standard_normal(values) == (factor == 1.0)
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_a_directed_report_carries_the_noise_of_its_stage(factor: float) -> None:
+def test_directed_report_carries_noise_of_its_declared_scale(factor: float) -> None:
     assert is_standard_normal(released(SystemNoise(), [], SIGMA * factor)) == (factor == 1.0)
 
 
-def test_simulations_draw_the_same_noise() -> None:
+def test_simulated_noise_has_the_declared_scale() -> None:
     assert is_standard_normal(released(SimulatedNoise([5]), []))
 
 
-def test_the_worst_workload_shifts_a_report_by_one_sensitivity_and_no_more() -> None:
+def test_worst_workload_shifts_directed_report_by_at_most_one_sensitivity() -> None:
     far = PointResiduals(np.array([0]), np.array([1e9]))
     direction = np.full(DIRECTIONS, 0.25)
     shift = float(np.mean(released(SeededNoise(4), [far]) @ direction)) * SIGMA
@@ -80,7 +80,7 @@ def test_the_worst_workload_shifts_a_report_by_one_sensitivity_and_no_more() -> 
     assert np.linalg.norm(moved, axis=1).min() > 0.999
 
 
-def test_directions_and_stages_share_no_noise() -> None:
+def test_directed_report_noise_is_uncorrelated_across_directions_and_slots() -> None:
     values = released(SystemNoise(), [])
     bound = 5.5 / math.sqrt(values.size)
     assert abs(float(np.corrcoef(values[1:].ravel(), values[:-1].ravel())[0, 1])) < bound

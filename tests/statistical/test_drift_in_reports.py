@@ -1,7 +1,7 @@
-"""Two-sided: without drift the score has the spread that it claims, with one it finds the size.
+"""Two-sided: drift scores have the claimed standard deviation, and drift sizes are recovered.
 
-Mutants that must fail: a server that takes the noise for half or twice of what it is, and
-one that believes its start to be right.
+Two mutants must fail. One server assumes half or twice the noise. One assumes that the pretrained
+model is exact.
 """
 
 from collections.abc import Callable
@@ -40,17 +40,17 @@ pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 YEARS = 24
 GROWN = 6
-"""Window from which a growing organization has many more workloads."""
+"""First window in which a growing organization has many more workloads."""
 
 SEEDS = range(1, 21)
 FAR_OFF = tuple(
     PlatformShift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)
 )
-"""Platforms that were 4.5 times as slow as the start says before the year began."""
+"""Platforms that took 4.5 times the pretrained model's prediction before the year began."""
 
 FALSE_EPOCHS_A_YEAR = 0.5
 SURE = Kernel(1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, 1e-4, organization_sd=1e-2)
-"""Of one who believes that the start is right."""
+"""Prior of a server that assumes an exact pretrained model."""
 
 
 @lru_cache(maxsize=1)
@@ -59,7 +59,7 @@ def quiet_years() -> list[Year]:
 
 
 def claiming(year: Year, factor: float) -> Year:
-    """As if the noise were `factor` of what it is."""
+    """Return the year with declared noise multiplied by `factor`."""
 
     def louder(each: QueryResponse) -> QueryResponse:
         noise = factor * each.parameters.noise_multiplier
@@ -77,7 +77,7 @@ def claiming(year: Year, factor: float) -> Year:
 
 
 def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
-    """Standardised scores of the used platforms for two beginnings."""
+    """Return standardised scores of the used platforms for two change points."""
     (heard,) = by_organization(year.plain, year.answered).values()
     steady = SteadyStateFilter.fit(heard, kernel=kernel, process_noise=DEFAULT_PROCESS_NOISE)
     found = compute_evidence(steady, (4, 9))
@@ -86,18 +86,18 @@ def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
-def test_the_score_has_the_spread_that_it_claims(factor: float) -> None:
+def test_drift_score_has_unit_variance_only_with_the_right_noise_scale(factor: float) -> None:
     found = np.concatenate([scores(claiming(each, factor)) for each in quiet_years()])
     spread = float(np.sqrt(np.mean(found**2)))
     assert (0.8 < spread < 1.25) == (factor == 1.0), spread
 
 
-def test_who_believes_that_the_start_is_right_takes_its_faults_for_drift() -> None:
+def test_drift_score_with_overconfident_prior_has_inflated_variance() -> None:
     found = np.concatenate([scores(each, SURE) for each in quiet_years()])
     assert float(np.sqrt(np.mean(found**2))) > 1.5
 
 
-def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> None:
+def test_drift_detection_finds_shifts_in_time_with_little_bias() -> None:
     seen = []
     for number in range(YEARS):
         sign = 1.0 if number % 2 else -1.0
@@ -112,7 +112,7 @@ def test_shifts_are_found_in_time_and_their_size_is_seen_without_much_bias() -> 
     assert sum(each.false_alarms for each, _ in seen) <= 4
 
 
-def test_years_without_drift_stay_quiet() -> None:
+def test_drift_detection_without_drift_raises_few_alarms() -> None:
     alarms = [len(read_drifts(each.plain, each.answered)) for each in quiet_years()]
     assert np.mean(alarms) <= 0.25
 
@@ -131,18 +131,18 @@ def years_with_a_drift(shifts: tuple[PlatformShift, ...], kernel: Kernel = DEFAU
 
 
 @pytest.mark.parametrize("shifts", [FAR_OFF, ()], ids=["far off", "quiet"])
-def test_what_was_so_from_the_start_is_taken_for_drift_in_1_of_20_years_at_most(
+def test_platform_offset_present_from_the_beginning_is_rarely_taken_for_drift(
     shifts: tuple[PlatformShift, ...],
 ) -> None:
     assert years_with_a_drift(shifts) <= 1
 
 
-def test_who_believes_that_the_start_is_right_finds_a_drift_where_it_is_far_off() -> None:
+def test_drift_detection_with_overconfident_prior_takes_offset_for_drift() -> None:
     assert years_with_a_drift(FAR_OFF, SURE) > 10
 
 
 def all_history(window: int) -> float:
-    """The first report is about everything before, the others about a window each."""
+    """Return the activity of a window. The first report covers all earlier executions."""
     return 13.0 if window == 0 else 1.0
 
 
@@ -154,7 +154,7 @@ def growing(window: int) -> float:
     ("activity", "off_by", "asked"),
     [(all_history, 0.5, False), (all_history, 0.5, True), (growing, 1.0, False)],
 )
-def test_more_or_fewer_workloads_are_no_shared_drift_however_far_the_reference_is_off(
+def test_changed_workload_counts_are_rarely_taken_for_shared_drift(
     activity: Callable[[int], float], off_by: float, asked: bool
 ) -> None:
     shared = 0

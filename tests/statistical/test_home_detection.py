@@ -1,4 +1,4 @@
-"""Two-sided: drift at home is noticed soon where it is and not where it is not, and pays."""
+"""Two-sided: local drift is detected soon, with few false alarms, and detection pays off."""
 
 from dataclasses import replace
 
@@ -28,35 +28,35 @@ def judged(found: list[Detection]) -> list[bool]:
     return [each.holds for each in promised]
 
 
-def test_made_up_streams_keep_the_promises() -> None:
+def test_drift_detector_on_synthetic_streams_meets_its_targets() -> None:
     found = [judge(each, shuffled=5) for each in made_up(8)]
     assert judged(found) == [True, True]
     assert max(each.size_error for each in found) < 0.1
 
 
-def test_the_year_of_probes_keeps_the_promises() -> None:
+def test_drift_detector_on_a_year_of_io_probes_meets_its_targets() -> None:
     found = [judge(each) for each in probes(public_data(tokio.FOLDER))]
     assert judged(found) == [True, True]
     assert sum(each.drifts for each in found) >= 10
     assert max(each.size_error for each in found) < 0.1
 
 
-def test_jobs_that_are_not_told_apart_hide_a_shift() -> None:
-    """Why residuals count from their own job's usual."""
+def test_drift_detector_with_jobs_not_separated_misses_its_detection_target() -> None:
+    """This is why residuals are centered on the usual residual of their own job."""
     mixed = [replace(each, jobs=np.arange(len(each))) for each in made_up(8)]
     assert judged([judge(each, shuffled=1) for each in mixed])[1] is False
 
 
 @pytest.mark.parametrize(("delta", "holds"), [(0.9, [False, True]), (1e-12, [True, False])])
-def test_a_detector_that_is_too_quick_or_too_slow_breaks_one_of_them(
+def test_drift_detector_with_extreme_delta_misses_one_of_its_targets(
     delta: float, holds: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "DELTA", delta)
     assert judged([judge(each, shuffled=5) for each in made_up(8)]) == holds
 
 
-def test_predictions_recover_from_a_drift_among_residuals_that_were_measured() -> None:
-    """By the residuals of the I/O probes, each against its own job, on six platforms."""
+def test_predictions_recover_from_drift_with_measured_residuals() -> None:
+    """Residuals are those of the I/O probes on six platforms, each centered on its job."""
     ratios, left = [], []
     for seed, platform in enumerate(probes(public_data(tokio.FOLDER))):
         jobs = np.unique(platform.jobs, return_inverse=True)[1]

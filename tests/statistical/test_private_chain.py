@@ -1,4 +1,4 @@
-"""Two-sided: the steps of a private teacher carry the noise and the sampling that are accounted."""
+"""Two-sided: the steps of a private teacher use the accounted noise and sampling rate."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def generators() -> list[np.random.Generator]:
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_a_step_carries_the_noise_of_its_clip(factor: float) -> None:
+def test_private_training_step_carries_noise_of_its_clip(factor: float) -> None:
     sums = [torch.full((3, 40, 20), 5.0), torch.full((3, 1, 20), -5.0)]
     found = noised(sums, factor * SIGMA, generators())
     off = torch.cat([(a - b).flatten() for a, b in zip(found, sums, strict=True)]).double().numpy()
@@ -30,12 +30,12 @@ def test_a_step_carries_the_noise_of_its_clip(factor: float) -> None:
     assert (scale > LEVEL and shape > LEVEL) == (factor == 1.0)
 
 
-def test_numbers_and_seeds_have_noise_of_their_own() -> None:
+def test_private_training_noise_differs_for_every_number_and_seed() -> None:
     (noise,) = noised([torch.zeros(3, 40, 20)], 1.0, generators())
     assert len(torch.unique(noise)) > 2_390
 
 
-def test_rows_are_sampled_each_by_itself_with_the_accounted_probability() -> None:
+def test_private_training_samples_rows_independently_with_accounted_probability() -> None:
     rngs = generators()
     drawn = np.stack([sampled(200, rngs).numpy() for _ in range(300)]).reshape(-1, 200)
     counts = drawn.sum(axis=1)

@@ -1,7 +1,7 @@
-"""How often noise is promoted, and how often what is better: over many drawn federations.
+"""Promotion rates of noise and of real improvements, over many random federations.
 
-Three organizations report by the real mechanism, with noise as at epsilon 1. What a candidate
-changes and how far the reference is off are drawn per cell; its true gain is known here.
+Three organizations report by the real mechanism, with noise as at epsilon 1. The effect of a
+candidate and the error of the reference are drawn per cell, so the true gain is known.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ Floats = NDArray[np.float64]
 
 DRAWS = 300
 RATE = 0.01
-"""The stated rate of false promotions, `promotion.SURE`."""
+"""Stated rate of false promotions, `promotion.SURE`."""
 
 MOST = int(binom.ppf(0.999, DRAWS, RATE))
 PARAMETERS = ReportParameters(3.0, 1.5)
@@ -48,7 +48,7 @@ SMOOTH = np.linalg.cholesky(DEFAULT_KERNEL.matrix())
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Federation:
-    """How far the reference is off, where work happens, and what reports tell of both."""
+    """Error of the reference, activity by cell, and the reports about both."""
 
     off: Floats
     shares: Floats
@@ -56,27 +56,27 @@ class Federation:
     rng: np.random.Generator
 
     def gain(self, step: Floats) -> float:
-        """The true one of a version that differs by `step`, as `gain_of` estimates it."""
+        """Return the true gain of a version that differs by `step`, defined as in `gain_of`."""
         truth = ReportedOffset(self.off, np.zeros((CELLS, CELLS)), self.shares)
         return compute_gain(candidate(step), IN_FORCE, truth)[0]
 
     def promotes(self, step: Floats) -> bool:
-        """Whether a version that differs by `step` is promoted."""
+        """Return True if a version that differs by `step` is promoted."""
         found = decide_promotion(candidate(step), IN_FORCE, best=BEST, reported=self.reported)
         return found.status is VersionStatus.PROMOTED
 
     def noise(self, size: float) -> Floats:
-        """A step that knows nothing of anybody's workloads, smooth over cells as a model's are."""
+        """Return a random step, independent of all workloads and smooth over cells."""
         return size * SMOOTH @ self.rng.standard_normal(CELLS)
 
 
 def candidate(step: Floats) -> PromotionMetrics:
-    """As good as the best on public plans, so that reports alone decide."""
+    """Return a candidate that equals the best one on public plans, so that reports decide."""
     return PromotionMetrics(2.0, step, {})
 
 
 def drawn(seed: int, far: float) -> Federation:
-    """A federation whose reference is off by `far` times what the public prior expects."""
+    """Draw a federation whose reference is off by `far` times the public prior."""
     rng = np.random.default_rng([11, seed])
     off = far * SMOOTH @ rng.standard_normal(CELLS)
     reports, shares = [], np.zeros(CELLS)
@@ -105,34 +105,34 @@ def drawn(seed: int, far: float) -> Federation:
 
 @cache
 def federations(far: float) -> tuple[Federation, ...]:
-    """One for each draw."""
+    """Return one federation for each draw."""
     return tuple(drawn(seed, far) for seed in range(DRAWS))
 
 
 def noises(size: float, far: float) -> Iterator[tuple[bool, float]]:
-    """Of a step of noise in each federation: whether it is promoted, and its true gain."""
+    """Yield promotion and true gain of a step of noise in each federation."""
     for federation in federations(far):
         step = federation.noise(size)
         yield federation.promotes(step), federation.gain(step)
 
 
 @pytest.mark.parametrize("size", [0.01, 0.05, 0.3])
-def test_noise_alone_is_promoted_at_the_stated_rate_at_most_where_nothing_is_to_be_learned(
+def test_random_candidate_without_offset_is_promoted_within_stated_rate(
     size: float,
 ) -> None:
     assert sum(promoted for promoted, _ in noises(size, 0.0)) <= MOST
 
 
 @pytest.mark.parametrize("size", [0.01, 0.05, 0.3])
-def test_noise_that_makes_predictions_worse_is_promoted_at_the_stated_rate_at_most(
+def test_random_candidate_that_is_worse_is_promoted_within_stated_rate(
     size: float,
 ) -> None:
-    """Where the reference is off, noise is better by luck at times; that is no false promotion."""
+    """Noise may improve a reference that is off by luck. Such promotions are not false."""
     found = list(noises(size, 1.0))
     assert sum(promoted and not gain > 0 for promoted, gain in found) <= MOST
     assert any(gain > 0 for _, gain in found)
 
 
-def test_what_learned_most_of_what_the_reference_is_off_by_is_promoted_in_most_draws() -> None:
+def test_candidate_correcting_most_of_the_offset_is_promoted_in_most_draws() -> None:
     found = [each.promotes(0.7 * each.off + each.noise(0.05)) for each in federations(1.0)]
     assert sum(found) >= 0.8 * DRAWS

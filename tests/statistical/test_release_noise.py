@@ -1,7 +1,7 @@
 """Two-sided: noise of the right scale passes, two thirds and one and a half of it fail.
 
-What numpy draws is seeded. OpenDP is not, on purpose; there the
-level of the test is so small that a false alarm is not to be expected in a lifetime.
+numpy's draws are seeded. OpenDP deliberately has no seed. Its significance level is so small that
+no false alarm is expected in a lifetime.
 """
 
 import math
@@ -32,7 +32,7 @@ SCALES = [2 / 3, 1.0, 3 / 2]
 
 
 def is_standard_normal(values: NDArray[np.float64]) -> bool:
-    """Kolmogorov-Smirnov for the shape and chi-square, two-sided, for the scale."""
+    """Test the shape by Kolmogorov-Smirnov and the scale by a two-sided chi-square test."""
     shape = stats.kstest(values, "norm").pvalue
     energy = float(np.sum(values**2))
     scale = 2 * min(stats.chi2.cdf(energy, len(values)), float(stats.chi2.sf(energy, len(values))))
@@ -54,7 +54,7 @@ def report_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray
 
 
 def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[np.float64]:
-    """What steps at a tangent hold of nothing, in units of the declared noise."""
+    """Return linearized sums of no data, in units of the declared noise."""
     steps = [
         noisy(
             sum_features((), 0.5),
@@ -72,7 +72,7 @@ def step_noise(noise: NoiseSource, noise_multiplier: float = SIGMA) -> NDArray[n
 
 @pytest.mark.parametrize("factor", SCALES)
 @pytest.mark.parametrize("released", [report_noise, step_noise])
-def test_the_test_itself_tells_right_noise_from_wrong(
+def test_noise_check_passes_right_scale_and_fails_wrong_scales(
     released: Callable[[NoiseSource], NDArray[np.float64]], factor: float
 ) -> None:
     values = released(SeededNoise(11, factor=factor))
@@ -80,16 +80,16 @@ def test_the_test_itself_tells_right_noise_from_wrong(
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_a_report_carries_the_noise_of_its_slot(factor: float) -> None:
+def test_residual_report_carries_noise_of_its_declared_scale(factor: float) -> None:
     assert is_standard_normal(report_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
 
 
 @pytest.mark.parametrize("factor", SCALES)
-def test_a_step_at_a_tangent_carries_the_noise_of_its_slot(factor: float) -> None:
+def test_linearized_update_carries_noise_of_its_declared_scale(factor: float) -> None:
     assert is_standard_normal(step_noise(SystemNoise(), SIGMA * factor)) == (factor == 1.0)
 
 
-def test_steps_and_coordinates_share_no_noise() -> None:
+def test_linearized_update_noise_is_uncorrelated_across_slots_and_coordinates() -> None:
     first, second = step_noise(SystemNoise()).reshape(2, -1)
     bound = 5.5 / math.sqrt(len(first))
     assert abs(float(np.corrcoef(first, second)[0, 1])) < bound
@@ -97,7 +97,7 @@ def test_steps_and_coordinates_share_no_noise() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.8, 3.0])
-def test_discrete_noise_has_the_discrete_distribution(scale: float) -> None:
+def test_discrete_gaussian_follows_its_probability_mass_function(scale: float) -> None:
     values = SystemNoise().discrete_gaussian(6000, scale)
     support = np.arange(-60, 61)
     probabilities = np.exp(-(support**2) / (2 * scale**2))

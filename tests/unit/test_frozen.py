@@ -1,4 +1,4 @@
-"""What `tests/frozen` compares, and what it leaves out."""
+"""Tests of `tests/frozen`: compared values, and values that it ignores."""
 
 import copy
 import json
@@ -49,38 +49,38 @@ def changed(*path: str | int, value: object) -> object:
         changed("new", value=0),
     ],
 )
-def test_compare_a_changed_value_ends_with_1(tmp_path: Path, after: object) -> None:
+def test_frozen_compare_with_changed_value_exits_with_1(tmp_path: Path, after: object) -> None:
     sides = written(tmp_path / "before", TREE), written(tmp_path / "after", after)
     assert main(["compare", *sides]) == 1
     assert main(["compare", *reversed(sides)]) == 1
 
 
-def test_compare_other_words_ends_with_0(tmp_path: Path) -> None:
+def test_frozen_compare_with_changed_prose_exits_with_0(tmp_path: Path) -> None:
     after = changed("predict", "json", "why", value="two runs of its own")
     sides = written(tmp_path / "before", TREE), written(tmp_path / "after", after)
     assert main(["compare", *sides]) == 0
 
 
-def test_compare_renamed_key_ends_with_0_where_it_is_named(tmp_path: Path) -> None:
+def test_frozen_compare_with_renamed_key_exits_with_0_if_declared(tmp_path: Path) -> None:
     after = {("answer" if key == "predict" else key): value for key, value in TREE.items()}
     sides = written(tmp_path / "before", TREE), written(tmp_path / "after", after)
     assert main(["compare", *sides]) == 1
     assert main(["compare", *sides, "--renamed", "predict=answer"]) == 0
 
 
-def test_compare_numbers_within_a_tolerance(tmp_path: Path) -> None:
+def test_frozen_compare_accepts_numbers_within_the_tolerance(tmp_path: Path) -> None:
     after = changed("predict", "json", "p50_seconds", value=1.5 * (1 + 1e-10))
     sides = written(tmp_path / "before", TREE), written(tmp_path / "after", after)
     assert main(["compare", *sides, "--within", "1e-9"]) == 0
     assert main(["compare", *sides, "--within", "1e-11"]) == 1
 
 
-def test_compare_nothing_is_refused(tmp_path: Path) -> None:
+def test_frozen_compare_of_empty_directories_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["compare", str(tmp_path), str(tmp_path)])
 
 
-def test_normalization_leaves_out_what_differs_from_run_to_run() -> None:
+def test_frozen_normalization_removes_values_that_vary_between_runs() -> None:
     normalized = Normalization({"/tmp/x1": "SCRATCH"}, datetime(2026, 3, 1, tzinfo=UTC))
     found = normalized(
         {
@@ -99,7 +99,7 @@ def test_normalization_leaves_out_what_differs_from_run_to_run() -> None:
     }
 
 
-def test_sections_have_names_of_files() -> None:
+def test_frozen_section_names_are_valid_file_names() -> None:
     assert all(name.isidentifier() for name in SECTIONS)
 
 
@@ -113,7 +113,7 @@ def main():
 """
 
 
-def test_ask_takes_the_later_name_of_a_command(tmp_path: Path) -> None:
+def test_frozen_command_call_falls_back_to_the_later_command_name(tmp_path: Path) -> None:
     (tmp_path / "client").mkdir()
     (tmp_path / "client" / "own_cli.py").write_text(PROGRAM)
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nfedperf = "own_cli:main"\n')
@@ -123,7 +123,7 @@ def test_ask_takes_the_later_name_of_a_command(tmp_path: Path) -> None:
     assert home.ask("gain", otherwise=["evaluate"]) == answer
 
 
-def test_adapter_finds_what_it_calls_in_this_checkout() -> None:
+def test_frozen_adapter_finds_its_functions_in_this_checkout() -> None:
     code = Path(__file__).parents[2]
     for name in ("parse_policy", "plan_schedule", "load_calendar"):
         assert callable(find(code, name))

@@ -1,4 +1,4 @@
-"""The examples of the guides do what the guides say."""
+"""Tests that the examples of the guides do what the guides describe."""
 
 import importlib
 import json
@@ -21,14 +21,14 @@ GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 
 
 def program(page: str) -> str:
-    """The first program of a guide."""
+    """Return the first program of a guide."""
     text = (GUIDES / page).read_text(encoding="utf-8")
     [first, *_] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     return str(first)
 
 
 def example(page: str) -> dict[str, Any]:
-    """What the first program of a guide defines."""
+    """Return the names that the first program of a guide defines."""
     names: dict[str, Any] = {"__name__": page.removesuffix(".md")}
     exec(compile(program(page), page, "exec", dont_inherit=True), names)
     return names
@@ -36,13 +36,13 @@ def example(page: str) -> dict[str, Any]:
 
 @pytest.fixture
 def threads_of_arrow() -> Iterator[None]:
-    """As many afterwards as before."""
+    """Restore the number of Arrow threads."""
     before = pa.cpu_count()
     yield
     pa.set_cpu_count(before)
 
 
-def test_the_learner_learns_a_median_for_each_cell() -> None:
+def test_guide_learner_predicts_the_median_of_each_cell() -> None:
     learner = example("learner.md")["CellMedian"]()
     samples, log_seconds = draw_samples(60)
     nothing, of_nothing = draw_samples(0)
@@ -53,7 +53,7 @@ def test_the_learner_learns_a_median_for_each_cell() -> None:
     assert learner.fit(nothing, of_nothing)(samples).tolist() == [0.0] * 60
 
 
-def test_the_source_reads_the_line_of_its_guide(tmp_path: Path) -> None:
+def test_guide_source_reads_the_example_line_of_its_guide(tmp_path: Path) -> None:
     [line] = re.findall(r'`(\{"job".*?\})`', (GUIDES / "source.md").read_text(encoding="utf-8"))
     open_job_log = example("source.md")["open_job_log"]
     (tmp_path / "log").write_text(f"{line}\n{{}}\n{line.replace('2026-11-25', '2026-11-26')}\n")
@@ -75,7 +75,7 @@ def test_job_log_with_an_overlong_line_skips_it_once_and_reads_the_next(tmp_path
 
 
 @pytest.mark.usefixtures("threads_of_arrow")
-def test_the_engine_runs_its_operations() -> None:
+def test_guide_engine_filters_deduplicates_and_sorts() -> None:
     engine = example("engine.md")["ArrowEngine"](threads=1)
     table = pa.table({"k": [3, 1, 3], "v": [0.5, 2.0, 1.5]})
     kept = engine.apply(Filter("v", Comparison.GREATER, 1.0), [table])
@@ -85,7 +85,7 @@ def test_the_engine_runs_its_operations() -> None:
     assert ordered["v"].to_pylist() == [2.0, 1.5, 0.5]
 
 
-def test_the_experiment_runs_and_reaches_its_target(
+def test_guide_experiment_runs_and_meets_its_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = tmp_path / "room_of_the_guide"

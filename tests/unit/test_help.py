@@ -1,4 +1,4 @@
-"""What commands and their parameters are declared to say is what `--help` prints."""
+"""Tests that `--help` prints all declared texts of commands and parameters."""
 
 import re
 from collections.abc import Iterator
@@ -16,13 +16,16 @@ BORDERS = str.maketrans(dict.fromkeys("│╭╮╰╯─", " "))
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
-    """Its words in their order; a fold may put those of the column beside it between two."""
+    """Return a pattern of the words in order.
+
+    A fold may put words of the neighbouring column between two of them.
+    """
     words = text.replace("\\[", "[").split()
     return re.compile(r" (?:\S+ ){0,2}?".join(map(re.escape, words)))
 
 
 def declared_in(command: Command) -> Iterator[str]:
-    """The help that the functions of a program declare for their parameters."""
+    """Yield the help texts that the functions of a program declare for their parameters."""
     if command.callback is None:
         return
     for hint in get_type_hints(command.callback, include_extras=True).values():
@@ -34,7 +37,7 @@ def declared_in(command: Command) -> Iterator[str]:
 def every_command(
     group: Group, words: tuple[str, ...]
 ) -> Iterator[tuple[tuple[str, ...], Command]]:
-    """A program, its groups and its commands, with the words that call each."""
+    """Yield a program, its groups and its commands with the words that call each."""
     yield words, group
     for name in group.list_commands(Context(group)):
         command = group.get_command(Context(group), name)
@@ -60,7 +63,7 @@ def text_of(program: str, *words: str) -> str:
 
 @pytest.mark.parametrize("columns", ["80", "200"])
 @pytest.mark.parametrize(("program", "words", "command"), COMMANDS, ids=str)
-def test_help_of_a_command_tells_all_that_is_declared(
+def test_command_help_prints_all_declared_texts(
     program: str,
     words: tuple[str, ...],
     command: Command,
@@ -73,6 +76,6 @@ def test_help_of_a_command_tells_all_that_is_declared(
     assert [each for each in declared if not pattern_of(each).search(shown)] == []
 
 
-def test_the_programs_declare_help_of_arguments_and_options() -> None:
+def test_programs_declare_over_100_parameter_help_texts() -> None:
     assert len(COMMANDS) > 50
     assert sum(len([*declared_in(command)]) for _, _, command in COMMANDS) > 100

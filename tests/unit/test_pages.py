@@ -1,4 +1,4 @@
-"""What pages for engineers say of the code is there: files, names in them, links, imports."""
+"""Tests of pages for engineers: their files, names of symbols, links and imports exist."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def text_of(page: Path) -> str:
 
 @cache
 def names_in(file: Path) -> frozenset[str]:
-    """Functions, classes, constants of a module, and `Class.method`."""
+    """Return functions, classes, constants and `Class.method` names of a module."""
     found: set[str] = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -48,7 +48,7 @@ def names_in(file: Path) -> frozenset[str]:
 
 
 def named(page: Path) -> list[tuple[Path, str]]:
-    """Every name that stands behind a link to a module, with the module."""
+    """Return every name that follows a link to a module, with the module."""
     return [
         ((page.parent / link).resolve(), name)
         for link, names in FILE_AND_NAMES.findall(text_of(page))
@@ -57,14 +57,14 @@ def named(page: Path) -> list[tuple[Path, str]]:
 
 
 @by_page
-def test_a_link_of_a_page_leads_to_a_file_that_is_there(page: Path) -> None:
+def test_documentation_link_leads_to_an_existing_file(page: Path) -> None:
     prose = ANY_CODE.sub("", text_of(page))
     local = [link for link in LINK.findall(prose) if "://" not in link]
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
 @by_page
-def test_a_path_of_the_repository_on_a_page_is_there(page: Path) -> None:
+def test_documentation_path_exists_in_the_repository(page: Path) -> None:
     missing = []
     for path in REPOSITORY_PATH.findall(text_of(page)):
         package, _, inside = path.partition("/")
@@ -75,15 +75,15 @@ def test_a_path_of_the_repository_on_a_page_is_there(page: Path) -> None:
 
 
 @by_page
-def test_a_name_beside_a_module_on_a_page_is_defined_in_it(page: Path) -> None:
+def test_documentation_name_beside_a_module_link_is_defined_in_it(page: Path) -> None:
     assert [(file.name, name) for file, name in named(page) if name not in names_in(file)] == []
 
 
-def test_the_walks_name_their_steps() -> None:
+def test_architecture_page_names_over_100_code_symbols() -> None:
     assert len(named(WALKS)) > 100
 
 
-def test_the_page_of_the_architecture_has_every_room_of_the_first_floor() -> None:
+def test_architecture_page_lists_every_first_level_subpackage() -> None:
     rows: dict[str, set[str]] = {}
     package = ""
     for bold, room in re.findall(r"^\| (?:\*\*(\w+)\*\* )?`(\w+)/` \|", text_of(WALKS), re.M):
@@ -100,7 +100,7 @@ def test_the_page_of_the_architecture_has_every_room_of_the_first_floor() -> Non
 
 
 @by_page
-def test_code_on_a_page_imports_what_is_there(page: Path) -> None:
+def test_documentation_python_code_imports_existing_names(page: Path) -> None:
     for block in CODE.findall(text_of(page)):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedperf_"):
@@ -109,7 +109,7 @@ def test_code_on_a_page_imports_what_is_there(page: Path) -> None:
                 assert missing == [], node.module
 
 
-def test_the_changelog_has_dated_releases_up_to_the_version_of_the_project() -> None:
+def test_changelog_has_dated_releases_in_order_up_to_the_project_version() -> None:
     text = text_of(ROOT / "CHANGELOG.md")
     first, *releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
     found = [re.fullmatch(r"(\d+)\.(\d+)\.(\d+) - (\d{4}-\d\d-\d\d)", each) for each in releases]

@@ -1,4 +1,4 @@
-"""What either side keeps is for its owner alone, whatever the umask was and is."""
+"""Tests of file permissions: stored files belong to their owner only, under any umask."""
 
 import os
 import sqlite3
@@ -53,14 +53,16 @@ FILES: list[Callable[[Path], None]] = [an_execution_store, a_journal, a_coordina
 
 
 @pytest.mark.parametrize("make", FILES)
-def test_a_database_is_its_owners_alone(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_database_file_is_readable_by_its_owner_only(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
     path = tmp_path / "file.sqlite"
     make(path)
     assert mode(path) == 0o600
 
 
 @pytest.mark.parametrize("make", FILES)
-def test_a_database_is_private_from_the_moment_it_is_made(
+def test_database_file_is_created_private_without_a_later_chmod(
     make: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (sqlite_file, database):
@@ -70,12 +72,12 @@ def test_a_database_is_private_from_the_moment_it_is_made(
     assert mode(path) == 0o600
 
 
-def test_what_sqlite_left_beside_a_coordinators_database_is_closed_to_others(
+def test_database_side_files_of_sqlite_are_made_private_on_opening(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "file.sqlite"
     a_coordinators_database(path)
-    with closing(sqlite3.connect(path)) as other:  # keeps what is beside the file in place
+    with closing(sqlite3.connect(path)) as other:  # keeps the WAL and SHM files in place
         other.execute("CREATE TABLE theirs (number)")
         beside = [path.with_name(f"{path.name}-{each}") for each in ("wal", "shm")]
         for each in (path, *beside):
@@ -85,7 +87,7 @@ def test_what_sqlite_left_beside_a_coordinators_database_is_closed_to_others(
 
 
 @pytest.mark.parametrize("make", FILES)
-def test_a_database_that_was_open_to_others_is_closed_to_them(
+def test_database_file_with_open_permissions_is_made_private_on_opening(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     path = tmp_path / "file.sqlite"
@@ -95,7 +97,7 @@ def test_a_database_that_was_open_to_others_is_closed_to_them(
     assert mode(path) == 0o600
 
 
-def test_a_file_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
+def test_foreign_database_file_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE theirs (number)")
@@ -105,7 +107,7 @@ def test_a_file_of_somebody_else_keeps_its_mode(tmp_path: Path) -> None:
     assert mode(path) == 0o644
 
 
-def test_the_servers_file_of_settings_is_its_owners_alone(tmp_path: Path) -> None:
+def test_server_config_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     (tmp_path / "fedperf-server.toml").touch()
     now = datetime(2027, 1, 1, tzinfo=UTC)
     path = write_config(ServerConfig(tmp_path, "localhost", default_calendar(now)))

@@ -1,4 +1,4 @@
-"""What the reference says of questions, `--json`, Python and operations is what the client does."""
+"""Tests of the reference page: query regimes, `--json` keys, Python example and operations."""
 
 import json
 import re
@@ -20,8 +20,8 @@ from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measureme
 from tests.pages import REFERENCE
 from tests.unit.client.advice.test_executor_sizes import GIB, ran
 from tests.unit.client.advice.test_executor_sizes import advised as executors_advised
+from tests.unit.client.data_directories import empty_home, fedperf, with_history
 from tests.unit.client.executions import make_execution
-from tests.unit.client.homes import empty_home, fedperf, with_history
 from tests.unit.client.profiling.campaign.nightly import with_nightly
 from tests.unit.client.workflow_files import GOOD
 
@@ -34,7 +34,7 @@ def section(heading: str) -> str:
 
 
 def table(head: str) -> str:
-    """The rows of the table of the reference that begins so."""
+    """Return the rows of the reference table with this head."""
     return section("Facts of `--json`").partition(f"| {head} |")[2].partition("\n\n")[0]
 
 
@@ -43,7 +43,7 @@ def named(head: str) -> set[str]:
 
 
 def keys_of(facts: object, *, without: str = "") -> Iterator[str]:
-    """Every key, at whatever depth; not those below `without`, which users name."""
+    """Yield every key at any depth, except those below `without`, which users name."""
     if isinstance(facts, Mapping):
         for key, value in facts.items():
             yield key
@@ -65,7 +65,7 @@ def asked(home: Home, *words: object) -> Any:
     return fedperf(home, *words, "--json").json()
 
 
-def test_facts_of_predict(home: Home) -> None:
+def test_reference_lists_all_json_keys_of_predict(home: Home) -> None:
     times = enumerate((60, 61, 59, 62, 240, 238))
     with ExecutionStore.open(home.store) as store:
         for number, seconds in times:
@@ -77,7 +77,7 @@ def test_facts_of_predict(home: Home) -> None:
     assert named("`fedperf predict`") == set(keys_of(found))
 
 
-def test_facts_of_predict_about_a_campaign(home: Home) -> None:
+def test_reference_lists_all_json_keys_of_predict_for_a_campaign(home: Home) -> None:
     with_nightly(home)
     words = ("--at", "rows=200000,workers=1", "--deadline", "1h")
     found = asked(home, "predict", "--campaign", "nightly", *words)
@@ -85,21 +85,21 @@ def test_facts_of_predict_about_a_campaign(home: Home) -> None:
     assert named("`fedperf predict --campaign`") == own
 
 
-def test_facts_of_advise_about_a_job(home: Home) -> None:
+def test_reference_lists_all_json_keys_of_advise_for_a_job(home: Home) -> None:
     found = asked(home, "advise", "workflow.json", "--deadline", "1h")
     rival = {"chance_choice_is_faster", "no_difference"}
     ran_here = {"measured", "measured_runtime_seconds", "measured_seconds", "reason"}
     assert named("`fedperf advise` of a job") == set(keys_of(found)) | rival | ran_here
 
 
-def test_facts_of_advise_about_logs() -> None:
+def test_reference_lists_all_json_keys_of_advise_for_logs() -> None:
     here = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
     advice = executors_advised(ran(), local_cluster=here, could_run=could_run)
     found = values_of(advice_facts(advice, None))
     assert named("`fedperf advise` of logs") == {"applications", *keys_of(found)}
 
 
-def test_facts_of_compare(home: Home) -> None:
+def test_reference_lists_all_json_keys_of_compare(home: Home) -> None:
     with ExecutionStore.open(home.store) as store:
         for number, source in enumerate(("spark 3.4", "spark 3.5")):
             store.add(
@@ -108,13 +108,13 @@ def test_facts_of_compare(home: Home) -> None:
     assert named("`fedperf compare`") == set(keys_of(asked(home, "compare")))
 
 
-def test_the_words_of_a_question_are_all_there() -> None:
+def test_reference_explains_every_query_regime_word() -> None:
     words = section("Query regimes")
     for each in (*QueryRegime, "unlike own jobs", "uncalibrated", "with its partitions"):
         assert re.search(rf"^\|[^|]*\b{each}\b", words, re.MULTILINE), each
 
 
-def test_the_example_in_python_answers_as_the_command_does(
+def test_reference_python_example_prints_the_predictions_of_the_command(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [program] = re.findall(r"```python\n(.*?)```", section("From Python"), re.DOTALL)
@@ -124,7 +124,7 @@ def test_the_example_in_python_answers_as_the_command_does(
     assert printed == command["predictions"]
 
 
-def test_every_operation_is_listed_with_its_keys() -> None:
+def test_reference_lists_every_program_operation_with_its_keys() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]*)\|", section("Operations of a program"), re.MULTILINE)
     listed = {
         name: [(key, bool(default)) for key, default in re.findall(r"`(\w+)`( \()?", keys)]

@@ -1,4 +1,4 @@
-"""SECURITY.md names tests; each of them exists."""
+"""Tests that every test named in SECURITY.md exists."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "SECURITY.md").read_text(encoding="utf-8")
 
 
-def test_every_test_that_the_security_page_names_exists() -> None:
+def test_security_page_names_only_existing_tests() -> None:
     files = list(TESTS.rglob("*.py"))
     names = {path.name for path in files}
     texts = "\n".join(path.read_text(encoding="utf-8") for path in files)

@@ -1,4 +1,4 @@
-"""What `tests/shape` counts."""
+"""Tests of the counts of `tests/shape`."""
 
 import sys
 from pathlib import Path
@@ -41,7 +41,7 @@ def _hidden(values):
 '''
 
 
-def test_count_module_tells_code_from_the_rest() -> None:
+def test_count_module_separates_code_imports_and_docstrings() -> None:
     found = count(MODULE)
     assert (found.lines, found.imports, found.docstrings) == (29, 4, 5)
     assert found.code == 13
@@ -51,11 +51,11 @@ def test_count_module_tells_code_from_the_rest() -> None:
 
 
 @pytest.mark.parametrize("packed", ["x = 1; y = 2\n", "if x: y = 2\n"])
-def test_count_packed_lines_count_once(packed: str) -> None:
+def test_count_module_counts_packed_statements_as_one_line(packed: str) -> None:
     assert count(packed).code == 1
 
 
-def test_count_packages_generated_modules_are_no_code(tmp_path: Path) -> None:
+def test_count_packages_excludes_generated_modules_from_code(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "own.py").write_text("x = 1\n")
     (tmp_path / "shared" / "made_pb2.py").write_text("y = 1\nz = 2\n")
@@ -72,7 +72,7 @@ def never(): pass
 """
 
 
-def test_traced_counts_functions_that_a_program_and_its_children_call(tmp_path: Path) -> None:
+def test_traced_counts_functions_called_by_a_program_and_its_children(tmp_path: Path) -> None:
     code = tmp_path / "code"
     (code / "client").mkdir(parents=True)
     (code / "client" / "walked.py").write_text(CALLED)
@@ -83,7 +83,7 @@ def test_traced_counts_functions_that_a_program_and_its_children_call(tmp_path: 
     assert walk.row == {"files": 1, "functions": 2, "calls": 5}
 
 
-def test_traced_program_that_calls_nothing_is_refused(tmp_path: Path) -> None:
+def test_traced_program_without_calls_is_refused(tmp_path: Path) -> None:
     product = Product(tmp_path, sys.executable, tmp_path, tmp_path)
     with pytest.raises(RuntimeError):
         traced(product, "walk", lambda product: product.python_run("-c", "pass"))

@@ -1,4 +1,4 @@
-"""`fedperf profile` as a program of its own, in a home with a campaign."""
+"""`fedperf profile` run as a separate program, in a data directory with a campaign."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ PROFILE = (sys.executable, "-c", "from fedperf_client.cli import main; main()")
 
 @dataclass(frozen=True)
 class Here:
-    """A home beside a campaign file."""
+    """A data directory next to a campaign file."""
 
     home: Home
     file: Path

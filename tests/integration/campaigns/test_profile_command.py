@@ -1,4 +1,4 @@
-"""A campaign from its file to its report, in the real program."""
+"""`fedperf profile` as a real program, from the campaign file to the report."""
 
 import csv
 import signal
@@ -33,7 +33,7 @@ rows = { start = 10000, stop = 20000, doubling = true }
 workers = [1, 2]
 """
 TRIAL_COUNT = 3 * (2 + 1)
-"""Three allowed configurations, two repetitions and a warm-up; without redone ones."""
+"""Three allowed configurations, each with two repetitions and a warm-up. No repeated trials."""
 
 
 def everything(address: str) -> str:
@@ -80,7 +80,7 @@ retries = 0
 """
 
 
-def test_a_campaign_from_file_to_report(tmp_path: Path) -> None:
+def test_profile_runs_campaign_from_file_to_report_and_stored_executions(tmp_path: Path) -> None:
     (tmp_path / "campaign_job.py").write_text(JOB)
     with function_server() as address:
         here = Here.make(tmp_path, everything(address))
@@ -98,7 +98,7 @@ def test_a_campaign_from_file_to_report(tmp_path: Path) -> None:
     assert again["status"] == status
     assert len(here.trials()) == TRIAL_COUNT
     rows = table(tmp_path / "out" / "trials.csv")
-    assert {row["cpu_seconds"] for row in rows} == {""}  # a part of each ran elsewhere
+    assert {row["cpu_seconds"] for row in rows} == {""}  # part of each trial ran on another machine
     assert {row["queue_seconds"] for row in rows} == {"0.1255"}
     assert "tiny.small" in (tmp_path / "out" / "report.html").read_text()
     with ExecutionStore.open(here.home.store) as store:
@@ -108,7 +108,7 @@ def test_a_campaign_from_file_to_report(tmp_path: Path) -> None:
     assert len(found[0].plan.workflow.operators) == 3
 
 
-def test_local_trials_know_what_they_used(tmp_path: Path) -> None:
+def test_profile_of_local_trials_records_time_memory_and_io(tmp_path: Path) -> None:
     here = Here.make(tmp_path, sleeps(0.02))
     here.facts()
     rows = table(here.home.directory / "campaigns/sleeps/trials.csv")
@@ -119,13 +119,13 @@ def test_local_trials_know_what_they_used(tmp_path: Path) -> None:
     assert [row for row in measured if not all(row[name] for name in seen)] == []
 
 
-def test_why_trials_failed_is_said(tmp_path: Path) -> None:
+def test_profile_with_failed_trials_reports_the_last_failure(tmp_path: Path) -> None:
     text = sleeps(0.0, repetitions=1).replace('["sleep", "0.0"]', '["sh", "-c", "echo no; exit 3"]')
     _, err = Here.make(tmp_path, text).run(code=8)
     assert "3 trials did not end well, the last one: sleep: exit code 3. no" in err
 
 
-def test_what_a_budget_left_over_is_measured_with_a_larger_one(tmp_path: Path) -> None:
+def test_profile_with_raised_budget_measures_remaining_configurations(tmp_path: Path) -> None:
     here = Here.make(tmp_path, sleeps(0.01, repetitions=1) + "max_trials = 2\n")
     out, err = here.run("--json")
     assert orjson.loads(out)["complete"] is False
@@ -135,7 +135,7 @@ def test_what_a_budget_left_over_is_measured_with_a_larger_one(tmp_path: Path) -
     assert len({each.key for each in here.trials()}) == 3
 
 
-def test_two_programs_do_not_run_one_campaign(tmp_path: Path) -> None:
+def test_profile_of_a_running_campaign_is_refused_with_pid_of_the_first(tmp_path: Path) -> None:
     here = Here.make(tmp_path, sleeps(30, repetitions=1))
     first = here.start()
     wait_for_a_trial(here)
@@ -146,7 +146,7 @@ def test_two_programs_do_not_run_one_campaign(tmp_path: Path) -> None:
     first.communicate(timeout=60)
 
 
-def test_an_interrupt_ends_cleanly_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_interrupted_profile_exits_130_with_command_to_resume(tmp_path: Path) -> None:
     here = Here.make(tmp_path, sleeps(30, repetitions=1))
     process = here.start()
     wait_for_a_trial(here)

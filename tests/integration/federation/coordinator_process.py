@@ -1,15 +1,15 @@
-"""A coordinator as a process of its own: `python -m ... DIRECTORY [QUORUM]`."""
+"""A coordinator in its own process: `python -m ... DIRECTORY`."""
 
 import sys
 from pathlib import Path
 
 from fedperf_server.config import load_config
 from fedperf_server.state.database import ModelRound
-from tests.integration.federation.worlds import world
+from tests.integration.federation.small_federation import world
 
 
 def main(directory: Path) -> None:
-    """Serve until killed; one line per round."""
+    """Serve until killed and print one line per round."""
     with world(load_config(directory)) as server:
         print("serving", flush=True)
 

@@ -1,4 +1,4 @@
-"""A node as a process of its own: `python -m ... HOME SECONDS`; waits before it answers."""
+"""A node in its own process: `python -m ... HOME SECONDS`. It waits before each reply."""
 
 import sys
 import threading
@@ -9,11 +9,11 @@ from fedperf_client.node.enrollment import Membership, load_or_create_key
 from fedperf_client.node.flower_node import Node
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
-from tests.integration.federation.worlds import FAST, Organization, answering, constant
+from tests.integration.federation.small_federation import FAST, Organization, answering, constant
 
 
 def main(home: Path, seconds: float) -> None:
-    """Answer until killed; says when it was asked."""
+    """Reply until killed and print a line for each request."""
     organization = Organization(home.name, Membership.load(home), load_or_create_key(home))
 
     def answer(request: TrainRequest) -> SignedRelease:

@@ -1,4 +1,4 @@
-"""`fedperf-server run` as a process, whose every database call fails while a file is there.
+"""`fedperf-server run` in a process whose database calls fail while a marker file exists.
 
 `python -m ... DIRECTORY MARKER`.
 """

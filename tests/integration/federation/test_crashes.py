@@ -1,4 +1,4 @@
-"""Kill anything, continue: processes of their own, SIGKILL in the middle of a round."""
+"""Recovery of coordinator and node processes from SIGKILL in the middle of a round."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ from fedperf_server.state.database import Database, ModelRound, RoundOutcome
 from fedperf_server.state.round_calendar import closed_rounds
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.release import SignedRelease
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     Organization,
     admit,
     calendar,
@@ -50,7 +50,7 @@ def process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_until(running: subprocess.Popen[str], start: str) -> str:
-    """The first line that begins so; the test's time limit ends a wait in vain."""
+    """Return the first line with this prefix. The test's time limit bounds the wait."""
     assert running.stdout is not None
     for line in running.stdout:
         if line.startswith(start):
@@ -60,7 +60,7 @@ def read_until(running: subprocess.Popen[str], start: str) -> str:
 
 @pytest.mark.fault
 @pytest.mark.timeout(90)
-def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
+def test_node_killed_in_round_is_counted_missing_and_joins_the_next(
     tmp_path: Path,
 ) -> None:
     start = calendar().period.start + timedelta(seconds=6)
@@ -98,7 +98,7 @@ def test_a_node_killed_in_a_round_is_missing_there_and_takes_part_in_the_next(
 
 @pytest.mark.fault
 @pytest.mark.timeout(90)
-def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -> None:
+def test_node_restarted_within_round_still_replies(tmp_path: Path) -> None:
     start = calendar().period.start + timedelta(seconds=4)
     table = calendar(start=start, replies=30.0)
     config = new_server(tmp_path / "server", table)
@@ -122,7 +122,7 @@ def test_a_node_that_returns_within_the_round_still_answers_it(tmp_path: Path) -
 
 @pytest.mark.fault
 @pytest.mark.timeout(90)
-def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
+def test_coordinator_killed_in_round_repeats_it_with_stored_bytes(
     tmp_path: Path,
 ) -> None:
     table = calendar(replies=20.0)
@@ -146,7 +146,7 @@ def test_a_coordinator_killed_in_a_round_runs_it_again_with_the_stored_bytes(
             admit(tmp_path, operator.add_organization(name).url, name, full_schedule(table))
             for name in ("one", "two")
         ]
-        # The round may have opened with nobody in it: it is run again after the restart.
+        # The round may have opened without nodes. It is repeated after the restart.
         first.kill()
     with node(members[0], answer), node(members[1], answer):
         with process("coordinator_process", directory) as second:

@@ -1,4 +1,4 @@
-"""The Exchange over real sockets: what it stores, gives back and refuses."""
+"""The Exchange service over real sockets: storage, retrieval and refusals."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ from fedperf_shared.wire import codec
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.coordinator import membership_with
 from tests.fakes.plans import diamond
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     SHAPES,
     Organization,
     SmallFormat,
@@ -90,7 +90,7 @@ def hand_in(
     return signed
 
 
-def test_status_and_calendar_are_those_of_the_server(
+def test_exchange_status_and_calendar_match_the_server(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     status = exchange.check_clock(system_clock())
@@ -99,14 +99,16 @@ def test_status_and_calendar_are_those_of_the_server(
     assert exchange.calendar() == scene.table
 
 
-def test_a_clock_that_is_wrong_is_named_with_its_error(exchange: ExchangeClient) -> None:
+def test_exchange_clock_check_names_skew_and_direction(exchange: ExchangeClient) -> None:
     with pytest.raises(ClockSkewError, match=r"clock is \d+ s ahead of the coordinator's"):
         exchange.check_clock(system_clock() + timedelta(seconds=301))
     with pytest.raises(ClockSkewError, match="behind"):
         exchange.check_clock(system_clock() - timedelta(seconds=302))
 
 
-def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> None:
+def test_exchange_accepts_one_schedule_and_refuses_another(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
     schedule = full_schedule(scene.table)
     exchange.declare_schedule(schedule)
     exchange.declare_schedule(schedule)
@@ -122,7 +124,7 @@ def test_a_schedule_is_declared_once(scene: Scene, exchange: ExchangeClient) -> 
     assert stored == schedule
 
 
-def test_a_schedule_that_could_not_be_computed_with_is_refused_with_what_is_allowed(
+def test_declared_schedule_with_unusable_numbers_is_refused_with_allowed_range(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     for parameters, allowed in (
@@ -135,7 +137,7 @@ def test_a_schedule_that_could_not_be_computed_with_is_refused_with_what_is_allo
     exchange.declare_schedule(full_schedule(scene.table))
 
 
-def test_a_report_gets_one_receipt_however_often_it_is_sent(
+def test_report_submitted_twice_gets_the_same_receipt(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     exchange.declare_schedule(full_schedule(scene.table))
@@ -155,7 +157,7 @@ def test_a_report_gets_one_receipt_however_often_it_is_sent(
     assert stored.report.slot == FIRST
 
 
-def test_other_bytes_for_a_slot_are_counted_and_get_the_receipt_of_the_first(
+def test_other_bytes_for_a_slot_are_counted_and_get_the_first_receipt(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     exchange.declare_schedule(full_schedule(scene.table))
@@ -172,7 +174,7 @@ def test_other_bytes_for_a_slot_are_counted_and_get_the_receipt_of_the_first(
     assert counted == {(own, "report", "different_bytes"): 1}
 
 
-def test_an_organization_is_told_all_its_receipts_of_the_period_and_nobody_elses(
+def test_exchange_returns_only_own_receipts_of_the_period(
     scene: Scene, exchange: ExchangeClient, tmp_path: Path
 ) -> None:
     assert exchange.receipts() == ()
@@ -199,7 +201,7 @@ def test_an_organization_is_told_all_its_receipts_of_the_period_and_nobody_elses
         assert client.receipts() == ()
 
 
-def test_bad_reports_are_refused_with_a_reason_and_counted(
+def test_exchange_refuses_bad_reports_and_counts_each_reason(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     with pytest.raises(RefusedByCoordinatorError, match="no_schedule"):
@@ -223,7 +225,7 @@ def test_bad_reports_are_refused_with_a_reason_and_counted(
     }
 
 
-def test_a_status_tells_when_the_correction_changed_and_loads_no_model(
+def test_exchange_status_has_correction_time_and_loads_no_checkpoint(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     asked: list[str] = []
@@ -243,7 +245,9 @@ def test_a_status_tells_when_the_correction_changed_and_loads_no_model(
     event.remove(Engine, "before_cursor_execute", seen)
 
 
-def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient) -> None:
+def test_published_correction_and_synthetic_rows_can_be_fetched(
+    scene: Scene, exchange: ExchangeClient
+) -> None:
     assert exchange.correction() is None
     assert exchange.synthetic_rows() == ()
     mean, covariance = np.arange(3.0), np.eye(3)
@@ -260,7 +264,7 @@ def test_what_is_published_can_be_fetched(scene: Scene, exchange: ExchangeClient
     assert fetched == row
 
 
-def test_the_newest_promoted_model_is_given_and_any_other_on_request(
+def test_exchange_serves_newest_promoted_model_or_a_requested_version(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     assert exchange.model().version == 1
@@ -284,7 +288,7 @@ def test_the_newest_promoted_model_is_given_and_any_other_on_request(
         exchange.model(9)
 
 
-def test_an_epoch_is_known_when_it_begins_and_its_reference_a_window_later(
+def test_exchange_status_lists_regime_at_once_and_its_reference_a_window_later(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     period = scene.table.period

@@ -1,4 +1,4 @@
-"""The same rounds under `flwr run`, on Flower's simulation engine, and in memory."""
+"""Rounds under `flwr run`, on Flower's simulation engine, compared with the memory backend."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ TRAINING = EngineTraining(steps=3, workloads=6, plans=40)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not engine_is_there(), reason="Ray is not installed: pip install fedperf[sim]")
-def test_flwr_run_gives_the_candidates_of_the_rounds_in_memory(tmp_path: Path) -> None:
+def test_flwr_run_gives_same_candidates_as_rounds_in_memory(tmp_path: Path) -> None:
     expected = TRAINING.training().candidates([TRAINING.history(n) for n in range(MEMBERS)])
     found = engine_candidates(TRAINING, members=MEMBERS, place=tmp_path)
     assert len(found) == len(expected) == TRAINING.steps

@@ -1,4 +1,4 @@
-"""The public fleet port and the node that talks to it: the contract with Flower's internals."""
+"""The public fleet port and its node: the contract with Flower's internals."""
 
 import ssl
 import threading
@@ -31,7 +31,7 @@ from fedperf_shared.exchange import Refusal, TrainRequest
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.wire.codec import encode_signed_release, encode_train_request
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     FAST,
     HOST,
     Organization,
@@ -79,21 +79,21 @@ def caller(server: World) -> Iterator[httpx.Client]:
         "/v1//fleet/pull-messages",
     ],
 )
-def test_the_public_port_knows_the_fleet_routes_only(server: World, path: str) -> None:
+def test_gateway_path_outside_fleet_routes_returns_404(server: World, path: str) -> None:
     with caller(server) as client:
         assert client.get(path).status_code == 404
         body = AcquireTaskRequest().SerializeToString()
         assert client.post(path, content=body).status_code == 404
 
 
-def test_a_caller_without_a_members_key_is_not_let_in(server: World) -> None:
+def test_gateway_request_without_registered_key_returns_401(server: World) -> None:
     with caller(server) as client:
         request = PullMessagesRequest(node=NodeId(node_id=1)).SerializeToString()
         assert client.post("/v1/fleet/pull-messages", content=request).status_code == 401
         assert client.post("/v1/fleet/register-node", content=b"").status_code == 401
 
 
-def test_junk_and_long_bodies_do_no_harm(server: World) -> None:
+def test_gateway_rejects_malformed_and_oversized_bodies(server: World) -> None:
     with caller(server) as client:
         assert client.post("/v1/fleet/pull-messages", content=b"\xff" * 64).status_code >= 400
         long = b"0" * (BODY_LIMIT + 1)
@@ -103,7 +103,7 @@ def test_junk_and_long_bodies_do_no_harm(server: World) -> None:
 
 @contextmanager
 def fleet(directory: Path) -> Iterator[tuple[Gateway, Organization]]:
-    """A gateway without a coordinator, and a joined organization."""
+    """Yield a gateway without a coordinator, and a joined organization."""
     config = new_server(directory / "server", calendar())
     ring = KeyRing(config.directory)
     membership = Membership(
@@ -179,7 +179,7 @@ def break_down(organization: Organization, train: TrainRequest) -> SignedRelease
     raise ValueError(SECRET)
 
 
-def test_a_request_is_answered_with_the_handlers_bytes(tmp_path: Path) -> None:
+def test_train_request_reply_carries_bytes_of_the_handler(tmp_path: Path) -> None:
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, request(3))
         assert wait_for_reply(channel) == Reply(
@@ -187,7 +187,7 @@ def test_a_request_is_answered_with_the_handlers_bytes(tmp_path: Path) -> None:
         )
 
 
-def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
+def test_large_request_and_reply_bodies_are_delivered_unchanged(tmp_path: Path) -> None:
     long = b"\x07" * 12_000_001
 
     def big(organization: Organization, train: TrainRequest) -> SignedRelease:
@@ -202,7 +202,7 @@ def test_large_bodies_travel_both_ways(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("parts", "taken"), [(16, True), (17, False)])
-def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
+def test_reply_with_too_many_parts_is_dropped_by_the_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, taken: bool
 ) -> None:
     sent = threading.Event()
@@ -228,7 +228,7 @@ def test_a_reply_of_more_parts_than_a_reply_can_have_is_not_taken(
 
 
 @pytest.mark.parametrize("body", [b"", b"code: import os"])
-def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
+def test_node_refuses_request_body_that_is_no_train_request(tmp_path: Path, body: bytes) -> None:
     with fleet(tmp_path) as (gateway, acme), node(acme, echo), closing(gateway.round()) as channel:
         ask(channel, acme, body)
         reply = wait_for_reply(channel)
@@ -237,7 +237,7 @@ def test_a_foreign_body_is_refused(tmp_path: Path, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("foreign", ["query.synthetic", "train.more"])
-def test_a_foreign_message_type_is_refused(
+def test_node_refuses_unknown_message_type(
     tmp_path: Path, foreign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(round_module, "TRAIN", foreign)
@@ -248,10 +248,10 @@ def test_a_foreign_message_type_is_refused(
         assert reply.body is None
 
 
-def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
+def test_refusal_sends_only_a_code_and_handler_error_sends_no_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its reason is one of a closed set of numbers, which both sides say in their words."""
+    """The reason is one of a closed set of codes. Each side has its own text for a code."""
     sent: list[bytes] = []
     original = httpx.Client.send
 
@@ -276,7 +276,7 @@ def test_a_refusal_carries_no_text_and_a_breakdown_looks_like_being_offline(
     assert not any(SECRET.encode() in each or b"Error" in each for each in sent)
 
 
-def test_the_node_goes_on_asking_while_a_handler_waits_and_shares_its_work(tmp_path: Path) -> None:
+def test_node_with_slow_handler_stays_online_and_runs_the_request_once(tmp_path: Path) -> None:
     calls: list[int] = []
     release = threading.Event()
 
@@ -300,7 +300,7 @@ def test_the_node_goes_on_asking_while_a_handler_waits_and_shares_its_work(tmp_p
         assert calls == [0]
 
 
-def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: Path) -> None:
+def test_node_reconnects_after_gateway_restart_and_after_refusal(tmp_path: Path) -> None:
     with fleet(tmp_path) as (gateway, acme), node(acme, echo) as running:
         with closing(gateway.round()) as channel:
             ask(channel, acme, request())
@@ -320,7 +320,7 @@ def test_a_node_outlives_its_coordinator_and_a_stranger_is_not_let_in(tmp_path: 
             assert wait_for_reply(channel) is not None
 
 
-def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_path: Path) -> None:
+def test_request_lost_with_its_node_is_repeated_after_reconnection(tmp_path: Path) -> None:
     forgotten = threading.Event()
 
     def never(organization: Organization, train: TrainRequest) -> SignedRelease:
@@ -340,7 +340,7 @@ def test_a_node_that_left_before_its_reply_is_asked_again_when_it_returns(tmp_pa
             assert reply.body == body_of(b"release of window 0")
 
 
-def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: Path) -> None:
+def test_node_retries_unreachable_coordinator_until_stopped(tmp_path: Path) -> None:
     with fleet(tmp_path) as (_, acme):
         pass
     lonely = Node(acme.membership, acme.key, lambda train: Future(), polling=FAST)
@@ -355,7 +355,7 @@ def test_an_unreachable_coordinator_is_tried_again_until_told_to_stop(tmp_path: 
     assert not thread.is_alive()
 
 
-def test_only_requests_for_model_updates_are_decoded() -> None:
+def test_open_request_accepts_only_finite_requests_for_model_updates() -> None:
     assert open_request(request(3)).slot.window == 3
     with pytest.raises(RequestRefusedError, match="not a request"):
         open_request(b"code: import os")

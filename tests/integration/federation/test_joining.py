@@ -1,4 +1,4 @@
-"""Joining, staying and leaving, over real sockets."""
+"""Joining, membership and leaving over real sockets."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ from fedperf_server.app.process import system_clock
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.identity import fingerprint, new_private_key
 from tests.fakes.audit_log import verify_events
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     HOST,
     admit,
     calendar,
@@ -25,10 +25,10 @@ from tests.integration.federation.worlds import (
     new_server,
     world,
 )
-from tests.unit.client.homes import fedperf, made_home
+from tests.unit.client.data_directories import fedperf, made_home
 
 
-def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
+def test_join_shows_same_fingerprint_on_both_sides_and_keeps_name_on_server(
     tmp_path: Path,
 ) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
@@ -45,7 +45,7 @@ def test_both_sides_show_the_same_fingerprint_and_the_name_stays_at_the_server(
             assert verify_events(session) == 2
 
 
-def test_an_invitation_is_used_once(tmp_path: Path) -> None:
+def test_invitation_used_twice_is_refused(tmp_path: Path) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         admit(tmp_path, url, "acme", None)
@@ -53,7 +53,7 @@ def test_an_invitation_is_used_once(tmp_path: Path) -> None:
             join(url, new_private_key())
 
 
-def test_a_foreign_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_join_with_unknown_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         with pytest.raises(JoinRefusedError, match="does not know this invitation") as refusal:
@@ -64,7 +64,7 @@ def test_a_foreign_or_expired_token_is_refused_in_one_line(tmp_path: Path) -> No
             join(late, new_private_key())
 
 
-def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path) -> None:
+def test_join_with_certificate_other_than_pinned_is_refused(tmp_path: Path) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         pin = url.split("#")[1].split(".")[0]
@@ -76,7 +76,7 @@ def test_another_certificate_than_the_pinned_one_ends_the_joining(tmp_path: Path
         assert server.operator.members() == []
 
 
-def test_another_port_of_the_coordinator_is_told_as_what_it_may_be(tmp_path: Path) -> None:
+def test_join_at_wrong_coordinator_port_suggests_port_of_the_invitation(tmp_path: Path) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
         here, other = server.config.enrollment_port, server.config.exchange_port
@@ -84,7 +84,7 @@ def test_another_port_of_the_coordinator_is_told_as_what_it_may_be(tmp_path: Pat
             join(url.replace(f":{here}/", f":{other}/"), new_private_key())
 
 
-def test_a_host_that_the_certificate_does_not_name_is_told_with_those_that_it_names(
+def test_join_with_host_not_in_certificate_names_the_valid_host(
     tmp_path: Path,
 ) -> None:
     with world(new_server(tmp_path / "server", calendar())) as server:
@@ -94,7 +94,7 @@ def test_a_host_that_the_certificate_does_not_name_is_told_with_those_that_it_na
             join(url, new_private_key())
 
 
-def test_a_home_that_has_joined_says_so_and_keeps_its_membership(tmp_path: Path) -> None:
+def test_join_of_joined_data_directory_is_refused_until_revocation(tmp_path: Path) -> None:
     home = made_home(tmp_path / "home")
     with world(new_server(tmp_path / "server", calendar())) as server:
         url = server.invite("Acme")
@@ -111,19 +111,19 @@ def test_a_home_that_has_joined_says_so_and_keeps_its_membership(tmp_path: Path)
         assert fedperf(home, "join", server.invite("Acme")).code == 0
 
 
-def test_an_unreachable_coordinator_is_named(tmp_path: Path) -> None:
+def test_join_with_unreachable_coordinator_names_its_address(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     with pytest.raises(JoinRefusedError, match=f"no coordinator answers at {HOST}:{port}"):
         join(f"fedperf://{HOST}:{port}/#{'0' * 64}.{'0' * 48}", new_private_key())
 
 
 @pytest.mark.parametrize("text", ["", "https://x:1/#a.b", "fedperf://x/#1.2", "fedperf://x:99999/"])
-def test_what_is_no_join_url_is_refused(text: str) -> None:
+def test_join_with_invalid_url_is_refused(text: str) -> None:
     with pytest.raises(InvalidJoinUrlError):
         join(text, new_private_key())
 
 
-def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
+def test_doctor_distinguishes_joined_revoked_and_unreachable_coordinator(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path / "home")
@@ -144,7 +144,7 @@ def test_the_doctor_knows_a_member_a_revoked_one_and_a_coordinator_that_is_off(
     assert verdicts()["coordinator"] is Severity.WARNING
 
 
-def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path) -> None:
+def test_revoked_organization_is_refused_from_its_next_call(tmp_path: Path) -> None:
     table = calendar()
     with world(new_server(tmp_path / "server", table)) as server:
         acme = admit(tmp_path, server.invite("Acme"), "acme", full_schedule(table))
@@ -161,7 +161,7 @@ def test_a_revoked_organization_is_refused_from_the_next_call_on(tmp_path: Path)
         assert again.membership.organization_id != acme.membership.organization_id
 
 
-def test_a_certificate_of_another_authority_opens_nothing(tmp_path: Path) -> None:
+def test_exchange_refuses_certificate_of_another_authority(tmp_path: Path) -> None:
     with (
         world(new_server(tmp_path / "one", calendar())) as one,
         world(new_server(tmp_path / "two", calendar())) as two,

@@ -1,4 +1,4 @@
-"""A database that is locked, full, or fails at every call: `fedperf-server run` goes on."""
+"""`fedperf-server run` with a database that is locked, full, or fails at every call."""
 
 import sqlite3
 import subprocess
@@ -20,8 +20,7 @@ from fedperf_server.state.registry import GgfnFormat
 from fedperf_shared.exchange import TrainRequest
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import SignedRelease
-from tests.integration.federation.test_crashes import process
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     Organization,
     admit,
     calendar,
@@ -30,6 +29,7 @@ from tests.integration.federation.worlds import (
     new_server,
     node,
 )
+from tests.integration.federation.test_crashes import process
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -38,19 +38,22 @@ DISK_BYTES = 8 << 20
 
 
 def later() -> ReleaseCalendar:
-    """A calendar that begins in an hour: no round is in the way."""
+    """Return a calendar that begins in an hour, so that no round interferes."""
     start = system_clock().replace(microsecond=0) + timedelta(hours=1)
     return calendar(start=start)
 
 
 def served(directory: Path, table: ReleaseCalendar) -> ServerConfig:
-    """A directory that `fedperf-server run` can serve."""
+    """Return the configuration of a directory that `fedperf-server run` can serve."""
     return new_server(directory, table, model_format=GgfnFormat())
 
 
 @contextmanager
 def serving(config: ServerConfig, marker: Path) -> Iterator[list[str]]:
-    """The lines of a server that is up, and at the end still is; it fails while `marker` is."""
+    """Yield the output lines of a server that must still run at the end.
+
+    Its database calls fail while `marker` exists.
+    """
     lines: list[str] = []
     with process("server_process", str(config.directory), str(marker)) as running:
         assert running.stdout is not None
@@ -64,12 +67,12 @@ def serving(config: ServerConfig, marker: Path) -> Iterator[list[str]]:
 
 
 def wait_for(lines: list[str], part: str) -> None:
-    """Until a line says so; the test's time limit ends a wait in vain."""
+    """Wait until a line contains this text. The test's time limit bounds the wait."""
     while not any(part in line for line in lines):
         time.sleep(0.1)
 
 
-def test_a_server_survives_a_database_that_is_locked_for_long(tmp_path: Path) -> None:
+def test_server_survives_database_locked_for_long(tmp_path: Path) -> None:
     config = served(tmp_path / "server", later())
     with serving(config, tmp_path / "never") as lines:
         other = sqlite3.connect(config.directory / "coordinator.sqlite", isolation_level=None)
@@ -80,12 +83,12 @@ def test_a_server_survives_a_database_that_is_locked_for_long(tmp_path: Path) ->
         wait_for(lines, "works again")
 
 
-def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_call_fails(
+def test_round_closes_with_received_reply_after_a_minute_of_database_errors(
     tmp_path: Path,
 ) -> None:
-    """The other member never comes, so that the round is open when the database fails.
+    """The other organization never replies, so the round is open when the database fails.
 
-    Neither sends a report, which is said when the database is back.
+    Neither organization sends a report. The server logs this once the database works again.
     """
     table = calendar(replies=50.0)
     config = served(tmp_path / "server", table)
@@ -121,7 +124,7 @@ def test_a_round_closes_with_the_reply_in_hand_after_a_minute_in_which_every_cal
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a few megabytes."""
+    """Yield a mounted file system of a few megabytes."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
@@ -135,7 +138,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def test_a_server_survives_a_full_disk_and_closes_its_round_when_there_is_room(
+def test_server_survives_full_disk_and_closes_its_round_afterwards(
     small_disk: Path,
 ) -> None:
     start = system_clock().replace(microsecond=0) + timedelta(seconds=20)

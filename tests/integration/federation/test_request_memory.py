@@ -1,4 +1,4 @@
-"""No request of a coordinator fills the memory of a node: real gateway, real node, real sockets."""
+"""A node's memory while it handles large requests: real gateway, node and sockets."""
 
 import pickle
 import subprocess
@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedperf_client.node.flower_node import Node
 from fedperf_client.workers.child_side import peak_bytes, reset_peak
 from fedperf_shared.releases.release import SignedRelease
-from tests.integration.federation.worlds import FAST, answering
+from tests.integration.federation.small_federation import FAST, answering
 
 membership, key = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())
 ANSWER = answering(lambda _: SignedRelease(b"answered", b""))
@@ -59,7 +59,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def one_row(operators: bytes) -> bytes:
-    """A request to rehearse one row whose workflow is this."""
+    """Return a request to rehearse one row with this workflow."""
     return encode_train_request(TrainRequest(SLOT, 1, 0, ())) + field(
         6, field(1, field(1, operators))
     )
@@ -80,7 +80,7 @@ REFUSED: dict[str, bytes] = {
 
 
 Asked = Callable[[bytes], tuple[int, bytes | None]]
-"""Megabytes that a node has at most, beyond what it began with, while it answers; the answer."""
+"""Returns the node's peak megabytes during a request, beyond its initial memory, and the reply."""
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
-def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
+def test_node_refuses_oversized_train_requests_within_memory_bound(name: str, asked: Asked) -> None:
     assert len(REFUSED[name]) <= MAX_REQUEST_BYTES
     added, reply = asked(REFUSED[name])
     assert added <= MOST_MEGABYTES
@@ -122,13 +122,13 @@ def test_no_request_fills_the_memory_of_a_node(name: str, asked: Asked) -> None:
 
 
 @pytest.mark.slow
-def test_no_record_beside_a_request_fills_the_memory_of_a_node(
+def test_node_refuses_extra_record_in_request_within_memory_bound(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = gateway._to_request
     record = ConfigRecord({"numbers": [1] * 4_500_000})
     written = record.deflate()
-    # Written anew each time it would take so long that the node asks before it is all there.
+    # Encoding anew for each pull is slow: the node would pull an incomplete message.
     monkeypatch.setattr(ConfigRecord, "deflate", lambda _: written)
 
     def with_more(body: bytes, *, run_id: int, node_id: int) -> Message:

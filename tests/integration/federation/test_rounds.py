@@ -1,4 +1,4 @@
-"""Model rounds with real nodes: what is accepted, refused, counted and stored."""
+"""Model rounds with real nodes: accepted, refused, counted and stored updates."""
 
 import time
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ from fedperf_shared.releases.release import ReleaseKind, SignedRelease, SlotKey
 from fedperf_shared.wire import codec
 from tests.fakes.audit_log import verify_events
 from tests.fakes.rounds import newest_version, sum_of_weights
-from tests.integration.federation.worlds import (
+from tests.integration.federation.small_federation import (
     SHAPES,
     Answer,
     Organization,
@@ -94,7 +94,7 @@ MEMBERS: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.slow
-def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: Path) -> None:
+def test_model_round_drops_and_counts_bad_replies_and_completes(tmp_path: Path) -> None:
     table = calendar(replies=20.0)
     config = new_server(tmp_path / "server", table)
     with world(config) as server, ExitStack() as nodes:
@@ -123,7 +123,7 @@ def test_bad_replies_are_dropped_and_counted_and_the_round_completes(tmp_path: P
         assert result.public_error == pytest.approx(9 * 1.75**2)
 
 
-def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Path) -> None:
+def test_reply_of_organization_revoked_during_round_is_not_counted(tmp_path: Path) -> None:
     table = calendar(replies=5.0)
     config = new_server(tmp_path / "server", table, grace=2.0)
     with world(config, quorum=1) as server:
@@ -140,7 +140,7 @@ def test_a_revoked_organization_does_not_count_in_a_round_under_way(tmp_path: Pa
         assert (result.replies, result.failures) == (1, {"revoked": 1})
 
 
-def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: Path) -> None:
+def test_model_slots_passed_during_downtime_are_recorded_as_missed(tmp_path: Path) -> None:
     began = calendar().period.start - timedelta(seconds=70)
     table = calendar(start=began, window=60, windows=2, replies=5)
     with world(new_server(tmp_path / "server", table)) as server:
@@ -152,7 +152,7 @@ def test_a_slot_that_passed_while_the_coordinator_was_down_is_missed(tmp_path: P
         assert server.tick() == []
 
 
-def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_path: Path) -> None:
+def test_accepted_update_gets_one_receipt_for_repeated_and_other_bytes(tmp_path: Path) -> None:
     table = calendar(replies=5.0)
     kept: list[SignedRelease] = []
 
@@ -173,8 +173,8 @@ def test_accepted_updates_get_receipts_and_the_same_bytes_get_the_same_one(tmp_p
         assert receipt.release_id == FIRST.release_id(table.period)
 
 
-def test_the_products_model_makes_a_round(tmp_path: Path) -> None:
-    """615,809 parameters to three organizations, and sums along few directions back, over TLS."""
+def test_model_round_with_ggfn_collects_replies_of_three_organizations(tmp_path: Path) -> None:
+    """Three organizations receive 615,809 parameters over TLS and return short sums."""
     table = calendar(replies=10.0)
     config = new_server(tmp_path / "server", table, model_format=GgfnFormat())
     with world(config, model_format=GgfnFormat()) as server, ExitStack() as nodes:

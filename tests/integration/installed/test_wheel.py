@@ -1,4 +1,4 @@
-"""The wheel's base, in a fresh environment with tested versions, answers from Spark logs alone."""
+"""The wheel's base installation, with tested versions in a fresh environment, on Spark logs."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.pages.test_members_lines import write_logs
+from tests.integration.pages.test_participant_pages import write_logs
 from tests.shape.installed import built_wheel, constraints, environment
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -43,12 +43,12 @@ def run(python: Path, home: Path, *words: object) -> subprocess.CompletedProcess
     )
 
 
-def test_base_has_none_of_the_packages_of_other_roles(python: Path) -> None:
+def test_base_wheel_installs_no_packages_of_other_roles(python: Path) -> None:
     code = f"from importlib.util import find_spec; print([m for m in {HEAVY} if find_spec(m)])"
     assert subprocess.check_output([python, "-c", code], text=True).strip() == "[]"
 
 
-def test_base_diagnoses_ingests_predicts_and_advises(
+def test_base_wheel_diagnoses_ingests_predicts_and_advises(
     python: Path, logs: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
@@ -64,7 +64,7 @@ def test_base_diagnoses_ingests_predicts_and_advises(
 
 
 @pytest.mark.parametrize("words", [("daemon",), ("simulate",), ("profile", "campaign.toml")])
-def test_base_without_an_extra_names_it_in_one_line_and_writes_nothing(
+def test_base_wheel_command_without_extra_fails_in_one_line_writing_no_file(
     python: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     home = tmp_path / "home"

@@ -1,4 +1,4 @@
-"""Flower's settings for the tests, made before any of them imports it."""
+"""Settings of Flower for the tests, applied before any test module imports Flower."""
 
 from fedperf_shared.runtime.process import quiet_flower
 

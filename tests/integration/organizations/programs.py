@@ -1,8 +1,8 @@
-"""fedperf's programs as they are, on a public start of the tests' own.
+"""fedperf's real programs with a pretrained model made for the tests.
 
 `python -m tests.integration.organizations.programs fedperf|fedperf-server ARGUMENTS`. The
-directory in FEDPERF_TEST_PUBLIC holds the start and the plans; where FEDPERF_TEST_RECORD
-names a directory, every byte that this process sends is written there before TLS hides it.
+directory in FEDPERF_TEST_PUBLIC holds the pretrained model and the plans. If FEDPERF_TEST_RECORD
+names a directory, every byte that this process sends is written there before TLS encrypts it.
 """
 
 import itertools
@@ -17,7 +17,7 @@ PUBLIC, RECORD = "FEDPERF_TEST_PUBLIC", "FEDPERF_TEST_RECORD"
 
 
 def use_public_files(directory: Path) -> None:
-    """Let both programs find the public start and the plans in `directory`."""
+    """Let both programs load the pretrained model and the plans in `directory`."""
     from fedperf_shared.model import pretrained, public_plans
 
     pretrained.PRETRAINED_PATH = directory / START
@@ -25,7 +25,7 @@ def use_public_files(directory: Path) -> None:
 
 
 def record_outgoing(directory: Path) -> None:
-    """Copy what leaves by HTTP and by gRPC, one file per connection."""
+    """Copy all bytes sent by HTTP and by gRPC, one file per connection."""
     directory.mkdir(parents=True, exist_ok=True)
     _record_tls(directory)
     _record_grpc(directory)

@@ -1,4 +1,4 @@
-"""A wrong certificate, a clock that is off, a coordinator that is gone: one line, nothing lost."""
+"""A wrong certificate, a wrong clock or an absent coordinator: one error line, no lost data."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,9 +36,8 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire import codec
 from tests.fakes.rounds import tangent_avg, task_of
-from tests.integration.federation.worlds import full_schedule
-from tests.integration.organizations.programs import START
-from tests.integration.organizations.worlds import (
+from tests.integration.federation.small_federation import full_schedule
+from tests.integration.organizations.deployments import (
     join,
     make_executions,
     make_public_files,
@@ -48,6 +47,7 @@ from tests.integration.organizations.worlds import (
     operator,
     whole_second,
 )
+from tests.integration.organizations.programs import START
 from tests.unit.shared.console_programs import Ended, contents, nothing_lost, run
 
 FIRST = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0)
@@ -90,7 +90,7 @@ def home(tmp_path: Path) -> Home:
 def coordinator(
     config: ServerConfig, clock: Callable[[], datetime] = now
 ) -> Iterator[Callable[[Home], None]]:
-    """A running coordinator; yields what lets an organization in."""
+    """Yield a function that lets an organization join the running coordinator."""
     database = Database(config.database_url)
     start = [*pretrained.load_pretrained_model().arrays.values()]
     store_first_version(database, GgfnFormat(), start, at=clock())
@@ -105,8 +105,11 @@ def coordinator(
 
 
 @pytest.mark.slow
-def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, home: Home) -> None:
-    # What the coordinator logs would stand in the output of commands here: one process runs both.
+def test_join_url_with_another_certificate_is_refused_and_the_right_one_works(
+    config: ServerConfig, home: Home
+) -> None:
+    # Coordinator and commands share this process: the coordinator's log is captured,
+    # so that it does not mix with the output of commands.
     with capture_logs() as logs, coordinator(config), operator(config) as tools:
         url = tools.add_organization("one").url
         front, back = url.split("#")
@@ -131,7 +134,7 @@ def test_a_join_url_with_another_certificate_is_refused(config: ServerConfig, ho
 
 
 @pytest.mark.slow
-def test_a_coordinator_with_another_certificate_is_refused(
+def test_daemon_refuses_coordinator_with_another_certificate(
     config: ServerConfig, home: Home, tmp_path: Path
 ) -> None:
     stranger = new_coordinator(tmp_path / "stranger", config.calendar)
@@ -150,7 +153,7 @@ def test_a_coordinator_with_another_certificate_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("hours", "side"), [(-1, "ahead of"), (1, "behind")])
-def test_a_clock_that_is_off_is_named_before_anything_is_charged(
+def test_daemon_with_clock_skew_is_refused_before_any_charge(
     hours: float, side: str, config: ServerConfig, home: Home
 ) -> None:
     with coordinator(config) as admit:
@@ -165,7 +168,9 @@ def test_a_clock_that_is_off_is_named_before_anything_is_charged(
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_is_gone_is_named(config: ServerConfig, home: Home) -> None:
+def test_daemon_with_unreachable_coordinator_names_its_address(
+    config: ServerConfig, home: Home
+) -> None:
     with coordinator(config) as admit:
         admit(home)
     before = contents(home.directory)
@@ -175,7 +180,9 @@ def test_a_coordinator_that_is_gone_is_named(config: ServerConfig, home: Home) -
     assert nothing_lost(before, home.directory)
 
 
-def test_a_revoked_organization_is_told_what_to_do(config: ServerConfig, home: Home) -> None:
+def test_daemon_of_revoked_organization_suggests_new_invitation(
+    config: ServerConfig, home: Home
+) -> None:
     with coordinator(config) as admit:
         admit(home)
         assert fedperf_server(config, "org", "revoke", home.directory.name).code == 0
@@ -198,10 +205,10 @@ def one_value(value: int) -> NDArray[np.int64]:
     return values
 
 
-def test_bad_reports_are_dropped_and_counted_and_shown_to_the_operator(
+def test_bad_reports_are_refused_counted_and_listed_for_the_operator(
     config: ServerConfig, home: Home
 ) -> None:
-    """No float is on the wire of a report, so NaN cannot be said; bytes that are none can."""
+    """Reports hold no floats, so NaN cannot be encoded. Undecodable bytes are sent instead."""
     unit = 2**20
     bad = {
         "malformed": b"\xff" * 50,

@@ -1,6 +1,6 @@
-"""Two hosts that reach each other are enough: the README's command lines, host by host.
+"""Two hosts that only reach each other run the README's command lines, host by host.
 
-Each host is a network namespace with an address of its own; a veth pair is the line.
+Each host is a network namespace with its own address. A veth pair connects them.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 
 from fedperf_client.sources.history_file import write_history
 from fedperf_server.config import FILE_NAME
-from tests.integration.organizations.worlds import (
+from tests.integration.organizations.deployments import (
     ROOT,
     command,
     environment,
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SERVER, CLIENT = "10.77.13.1", "10.77.13.2"
 LEAD, REPORT, WINDOW = 30, 15, 80
-"""Seconds on a machine of the usual pace; slower ones take more."""
+"""Seconds on a machine of the usual speed. The calendar is stretched on slower machines."""
 
 
 def ip(*arguments: str) -> None:
@@ -41,7 +41,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[str, str]]:
-    """Names of two namespaces, 10.77.13.1 and 10.77.13.2."""
+    """Yield the names of two namespaces, with addresses 10.77.13.1 and 10.77.13.2."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and the command ip (iproute2)")
     names = (f"fedperf-s{os.getpid()}", f"fedperf-c{os.getpid()}")
@@ -65,7 +65,7 @@ def hosts() -> Iterator[tuple[str, str]]:
 
 
 class Host:
-    """Runs command lines as they stand in the README, in one namespace."""
+    """Runs the README's command lines in one namespace."""
 
     def __init__(self, name: str, directory: Path, public: Path) -> None:
         self._name = name
@@ -108,7 +108,7 @@ class Host:
 
 
 def set_calendar(path: Path, pace: float) -> None:
-    """What the operator edits: a calendar of minutes instead of a year."""
+    """Edit the configuration as an operator does: a calendar of minutes instead of a year."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     text = path.read_text()
     calendar = f"""[calendar]
@@ -121,7 +121,7 @@ model_slots = []
     path.write_text(text[: text.index("[calendar]")] + calendar)
 
 
-def test_two_hosts_join_by_the_lines_of_the_readme_and_a_report_is_handed_in(
+def test_two_hosts_join_and_submit_a_report_with_documented_commands(
     tmp_path: Path, hosts: tuple[str, str]
 ) -> None:
     public = make_public_files(tmp_path / "public")

@@ -1,4 +1,7 @@
-"""One daemon, never started again, keeps three periods of two minutes, as its operator goes on."""
+"""One daemon runs through three periods of two minutes, without a restart.
+
+The operator adds the periods one after the other.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +16,7 @@ from fedperf_client.release.policy import policy_template
 from fedperf_server.config import write_config
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SizeClass
-from tests.integration.organizations.worlds import (
+from tests.integration.organizations.deployments import (
     Stage,
     join,
     make_executions,
@@ -36,7 +39,7 @@ def has_receipts(home: Home, count: int) -> bool:
     return len(list(home.receipts.glob("*"))) == count
 
 
-def test_a_running_daemon_declares_and_keeps_every_period_that_its_calendar_brings(
+def test_running_daemon_sends_a_report_in_each_of_three_periods(
     tmp_path: Path,
 ) -> None:
     calendar = ReleaseCalendar(

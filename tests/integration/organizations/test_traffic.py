@@ -1,14 +1,20 @@
-"""What a coordinator, or whoever watches the line, sees of neighbouring histories: the same.
+"""Traffic of organizations with neighbouring histories is indistinguishable.
 
-Four organizations live the same compressed period with the same policy: one with a
-history, one with a workload less, one with nothing, one whose jobs just began to take half as
-long again. With the first window an epoch begins: it has an extra round, and in the second
-window reports are about the new epoch and its new reference. The workload that the neighbour
-does not have runs in the first window as well, so that it is missing in either epoch's report.
-Their daemons are real, as are
-coordinator and sockets; every call is written down just before TLS hides it. Two more are
-mutants that the comparison has to catch: one replies as soon as it is ready, one sends a
-reply whose size tells how many workloads there are.
+The observer is the coordinator, or anybody on the network. Four organizations live through the
+same compressed period with the same policy:
+
+- one with a full history;
+- one with one workload less;
+- one without executions;
+- one whose jobs recently began to take half as long again.
+
+A drift regime begins with the first window, which therefore has an extra round. Reports in the
+second window refer to the new regime and its new reference. The workload that the neighbour lacks
+also runs in the first window, so it is missing in the reports of both regimes. Daemons,
+coordinator and sockets are real. Every call is recorded just before TLS encrypts it.
+
+Two more organizations are mutants that the comparison must detect. One replies as soon as it is
+ready. The size of the other's reply depends on the number of workloads.
 """
 
 import threading
@@ -53,10 +59,9 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SignedRelease, SizeClass, SlotKey
+from tests.fakes.linearized_queries import make_tangent_question
 from tests.fakes.rounds import Keeping, tangent_avg, task_of
-from tests.fakes.tangents import make_tangent_question
-from tests.integration.organizations.programs import PLANS, START
-from tests.integration.organizations.worlds import (
+from tests.integration.organizations.deployments import (
     join,
     make_executions,
     make_public_files,
@@ -67,6 +72,7 @@ from tests.integration.organizations.worlds import (
     sleep_until,
     whole_second,
 )
+from tests.integration.organizations.programs import PLANS, START
 from tests.unit.client.prediction.drifting_jobs import executions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -75,17 +81,17 @@ T = TypeVar("T")
 
 LEAD, OPENS, REPORTS, MODEL_OPENS, UPDATES, END = 28.0, 1.0, 6.0, 2.0, 12.0, 24.0
 ASKED, ANSWERS, EXTRA_OPENS, EXTRA_UPDATES = 7.0, 13.5, 14.0, 22.0
-"""Seconds on a machine that is warm after `USUAL_WARM_UP` seconds; slower ones take more."""
+"""Seconds on a machine that warms up in `USUAL_WARM_UP`. Slower machines stretch them."""
 USUAL_WARM_UP = 8.0
 LEAST_PACE = 2.5
-"""The six reports take 3.4 s of an idle core, one after the other; other tests run beside."""
+"""Minimum stretch. The six reports take 3.4 s of one idle core, and other tests run too."""
 WINDOWS = 2
 POLL = 0.5
 LATE = 3.0
-"""Seconds after its time by which a release is there: some polls, on a busy machine."""
+"""Maximum delay of a release in seconds: some polls on a busy machine."""
 
 RANDOM_BYTES = 16
-"""By which lengths of two calls may differ: DER signatures and random numbers as varints."""
+"""Maximum size difference of two calls: DER signatures and random varints differ in length."""
 
 WORKLOADS = 60
 POLICY = policy_template(SizeClass.LARGE, 20_000)
@@ -96,31 +102,31 @@ HONEST = (WHOLE, NEIGHBOUR, EMPTY, DRIFTING)
 POLLS = {"PullMessages", "SendNodeHeartbeat", "GetStatus", "GetCorrection", "GetQuestion"}
 
 UPDATE_TIMES = (UPDATES, EXTRA_UPDATES, END + UPDATES)
-"""Seconds at which updates leave: in the second window no epoch begins."""
+"""Seconds at which updates are sent. No regime begins in the second window."""
 
 RECEIPTS = (
     2 * UPDATES - MODEL_OPENS,
     2 * EXTRA_UPDATES - EXTRA_OPENS,
     END + 2 * UPDATES - MODEL_OPENS,
 )
-"""Seconds at which the receipts of the updates are asked for."""
+"""Seconds at which organizations request the receipts of their updates."""
 
 SECOND_RECEIPTS = (
     3 * UPDATES - 2 * MODEL_OPENS,
     3 * EXTRA_UPDATES - 2 * EXTRA_OPENS,
 )
-"""... once more, of rounds that were not over then."""
+"""Seconds of the second request, for rounds that were not over at the first."""
 
 DUE = {
     "SubmitRelease": (REPORTS, ANSWERS, END + REPORTS, END + ANSWERS, *RECEIPTS),
     "PushMessages": UPDATE_TIMES,
 }
-"""Seconds at which releases leave."""
+"""Seconds at which releases are sent."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call as it leaves: nothing of it is secret to the coordinator."""
+    """One call as it is sent. All fields are visible to the coordinator."""
 
     at: datetime
     method: str
@@ -128,7 +134,7 @@ class Call:
     flower: tuple[Any, ...] = ()
     refusal: str = ""
     asked_before: bool = False
-    """Whether the same was asked before and there was no receipt yet."""
+    """True if an equal request was sent before and no receipt existed yet."""
 
 
 @dataclass
@@ -156,7 +162,7 @@ class Traffic:
         self.calls[name, channel].append(call)
 
     def events(self, name: str, channel: str) -> list[Call]:
-        """What is not asked over and over."""
+        """Return the calls that are not periodic polls or repeated requests."""
         return [
             each
             for each in self.calls[name, channel]
@@ -164,7 +170,7 @@ class Traffic:
         ]
 
     def asked_again(self, name: str) -> list[Call]:
-        """Receipts that were asked for once more, as the round was not over the first time."""
+        """Return repeated requests for receipts, sent when the round was not over before."""
         return [each for each in self.calls[name, "exchange"] if each.asked_before]
 
     def polls(self, name: str, method: str, *, since: datetime, until: datetime) -> list[datetime]:
@@ -174,7 +180,7 @@ class Traffic:
 
 @dataclass
 class Season:
-    """What was seen, and when it was to be seen."""
+    """Recorded traffic and the calendar behind it."""
 
     traffic: Traffic
     start: datetime
@@ -187,9 +193,9 @@ class Season:
         return (call.at - self.due(due)).total_seconds() / self.pace
 
     def differences(self, name: str) -> list[str]:
-        """How the traffic of this organization tells it from the whole history's.
+        """List the differences between this organization's traffic and the full history's.
 
-        After the period the calendar is looked at now and then, as a poll.
+        Calls after the period are left out: polls of the calendar have no fixed times.
         """
         found = []
         for channel in ("fleet", "exchange"):
@@ -256,7 +262,7 @@ def season(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Season]:
 
 
 def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
-    """How long until the child has answered once and the noise of the policy is calibrated."""
+    """Return the seconds until the child has run one task and the noise is calibrated."""
     began = time.monotonic()
     arrays = tuple(pretrained.load_pretrained_model().arrays.values())
     anchors = anchors_of(load_public_plans())
@@ -281,7 +287,7 @@ def calendar(start: datetime, pace: float) -> ReleaseCalendar:
 
 
 def recorded(patch: pytest.MonkeyPatch) -> Traffic:
-    """Write down what every thread sends by HTTP and by gRPC."""
+    """Record what every thread sends by HTTP and by gRPC."""
     traffic = Traffic()
     unary_unary, secure_channel = FleetHttpClient._unary_unary, grpc.secure_channel
 
@@ -308,7 +314,7 @@ def recorded(patch: pytest.MonkeyPatch) -> Traffic:
 def one_child_of_a_kind(
     patch: pytest.MonkeyPatch, children: Mapping[tuple[str, ...], TaskRunner]
 ) -> None:
-    """The daemons of this process share the children; each would start its own."""
+    """Let all daemons of this process share the children instead of starting their own."""
 
     class Shared(WorkerProcess):
         def warm(self) -> None:
@@ -318,7 +324,7 @@ def one_child_of_a_kind(
             return children[self._needs](task, seconds=seconds)
 
     class NamedThread(threading.Thread):
-        """The node's thread is known by its organization."""
+        """A thread named after its organization."""
 
         def __init__(self, **options: Any) -> None:
             parent = threading.current_thread().name
@@ -332,7 +338,7 @@ def one_child_of_a_kind(
 
 
 def make_mutants(patch: pytest.MonkeyPatch) -> None:
-    """Two organizations that break promise 5, each in its way."""
+    """Patch two organizations so that each violates promise 5 in its own way."""
     dispatch, send = Participant.dispatch, Participant._send
 
     def hand_out_early(self: Participant, at: datetime) -> None:
@@ -353,12 +359,12 @@ def make_mutants(patch: pytest.MonkeyPatch) -> None:
 
 
 def play(directory: Path, pace: float) -> datetime:
-    """The period from its first to its last second; its start."""
+    """Run the period from its first to its last second and return its start."""
     start = whole_second(now() + timedelta(seconds=LEAD * pace))
     table = calendar(start, pace)
     config = new_coordinator(directory / "server", table, quorum=1)
     history = make_executions(WORKLOADS, seed=1)
-    # The last ones run in the first window: the first report is about the others.
+    # The last executions finish in the first window. The first report covers the others.
     in_window = start + timedelta(seconds=pace)
     history[-10:] = [replace(each, finished_at=in_window) for each in history[-10:]]
     drifting = executions(now() - timedelta(days=25))
@@ -380,7 +386,7 @@ def play(directory: Path, pace: float) -> datetime:
         serving(config, task_of(method, evaluate=nought), rules=rules) as coordinator,
         operator(config) as tools,
     ):
-        # What a coordinator makes of reports is not heard by anybody here, and takes a while.
+        # The other controllers are left out: they are slow and cause no traffic here.
         queries = "designing linear queries"
         coordinator._controllers = {queries: coordinator._controllers[queries]}
         for home in homes:
@@ -414,7 +420,7 @@ def nought(arrays: Weights) -> float:
     return 1.0
 
 
-def test_everybody_sends_a_report_and_an_update(season: Season) -> None:
+def test_organizations_with_any_history_submit_reports_and_updates(season: Season) -> None:
     for name in HONEST:
         methods = [call.method for call in season.traffic.events(name, "exchange")]
         assert methods.count("SubmitRelease") >= 2 * WINDOWS
@@ -423,7 +429,7 @@ def test_everybody_sends_a_report_and_an_update(season: Season) -> None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_everybody_fetches_the_new_reference_when_the_epochs_second_window_begins(
+def test_organizations_fetch_new_reference_when_second_window_of_regime_begins(
     season: Season, name: str
 ) -> None:
     fetched = [c for c in season.traffic.events(name, "exchange") if c.method == "GetModel"]
@@ -432,14 +438,14 @@ def test_everybody_fetches_the_new_reference_when_the_epochs_second_window_begin
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_neighbouring_histories_have_the_same_traffic(season: Season, name: str) -> None:
+def test_neighbouring_histories_produce_the_same_traffic(season: Season, name: str) -> None:
     found = season.differences(name)
-    assert found == [], "\n".join(found)  # whole, which pytest would cut
+    assert found == [], "\n".join(found)  # in full, which pytest would truncate
 
 
 @pytest.mark.parametrize("window", range(WINDOWS))
 @pytest.mark.parametrize("name", HONEST)
-def test_a_question_is_asked_for_when_its_slot_opens_until_it_is_there(
+def test_daemon_polls_for_linear_query_from_slot_opening_until_available(
     season: Season, name: str, window: int
 ) -> None:
     begins = window * END
@@ -453,10 +459,10 @@ def test_a_question_is_asked_for_when_its_slot_opens_until_it_is_there(
 
 @pytest.mark.parametrize("method", ["PullMessages", "GetStatus"])
 @pytest.mark.parametrize("name", HONEST)
-def test_the_rhythm_does_not_change_while_releases_are_made(
+def test_polling_interval_does_not_change_while_releases_are_computed(
     season: Season, name: str, method: str
 ) -> None:
-    """Pauses between questions, before any slot and while report and update are made."""
+    """Pauses between polls are compared before any slot and while releases are made."""
     before, during = (
         season.traffic.polls(name, method, since=season.due(since), until=season.due(until))
         for since, until in ((-LEAD, 0.0), (OPENS, UPDATES))
@@ -467,12 +473,12 @@ def test_the_rhythm_does_not_change_while_releases_are_made(
     assert max(pauses[1]) < LATE * season.pace
 
 
-def test_a_reply_that_leaves_when_it_is_ready_is_caught(season: Season) -> None:
-    """Some of its replies, at least: one that a busy machine finishes at its time is on time."""
+def test_traffic_comparison_detects_reply_sent_as_soon_as_ready(season: Season) -> None:
+    """Only some replies are early: a busy machine may finish others at their time."""
     differences = season.differences(EAGER)
     assert 1 <= len(differences) <= len(UPDATE_TIMES)
     assert all(each.startswith("PushMessages:") for each in differences)
 
 
-def test_a_reply_whose_size_tells_the_number_of_workloads_is_caught(season: Season) -> None:
+def test_traffic_comparison_detects_reply_size_depending_on_workload_count(season: Season) -> None:
     assert any("bytes" in each for each in season.differences(TELLING))

@@ -1,8 +1,8 @@
-"""Noise as it arrives: two-sided tests on what a coordinator really received.
+"""Two-sided tests of the noise in releases that a coordinator received.
 
-Noise of the declared scale passes, two thirds and one and a half of it fail. The noise is
-fedperf's own, which has no seed on purpose: the levels are so small that a false alarm
-is not to be expected in a lifetime.
+Noise of the declared scale passes. Two thirds and one and a half of it fail. The noise comes from
+fedperf's own source, which deliberately has no seed. Significance levels are so small that no
+false alarm is expected in a lifetime.
 """
 
 import threading
@@ -53,13 +53,12 @@ from fedperf_shared.releases.release import (
     Slot,
     SlotKey,
 )
-from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.linearized_queries import install_plans
 from tests.fakes.rounds import Keeping, tangent_avg, task_of
 from tests.fakes.snapshots import snapshot
-from tests.fakes.tangents import install_plans
-from tests.integration.federation.worlds import FAST
-from tests.integration.organizations.programs import PLANS, START
-from tests.integration.organizations.worlds import (
+from tests.fakes.task_runners import at_once, in_this_process
+from tests.integration.federation.small_federation import FAST
+from tests.integration.organizations.deployments import (
     join,
     make_public_files,
     new_coordinator,
@@ -69,6 +68,7 @@ from tests.integration.organizations.worlds import (
     wait_until,
     whole_second,
 )
+from tests.integration.organizations.programs import PLANS, START
 
 pytestmark = [pytest.mark.statistical, pytest.mark.timeout(300)]
 
@@ -87,7 +87,7 @@ def public(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_standard_normal(values: NDArray[np.float64]) -> bool:
-    """Kolmogorov-Smirnov for the shape and chi-square, two-sided, for the scale."""
+    """Test the shape by Kolmogorov-Smirnov and the scale by a two-sided chi-square test."""
     energy = float(np.sum(values**2))
     scale = 2 * min(stats.chi2.cdf(energy, len(values)), stats.chi2.sf(energy, len(values)))
     return bool(stats.kstest(values, "norm").pvalue > LEVEL and scale > LEVEL)
@@ -118,9 +118,9 @@ def nought(arrays: Weights) -> float:
 
 
 @pytest.mark.usefixtures("public")
-def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path) -> None:
+def test_plain_reports_without_executions_arrive_as_noise_of_declared_scale(tmp_path: Path) -> None:
     def plain(schedule: Schedule) -> Schedule:
-        """All slots as its first one."""
+        """Return the schedule with the first slot's parameters in all slots."""
         parameters = schedule.slots[0].parameters
         slots = (Slot(slot.key, parameters) for slot in schedule.slots)
         return Schedule(schedule.calendar, tuple(slots))
@@ -129,8 +129,10 @@ def test_reports_of_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path
 
 
 @pytest.mark.usefixtures("public")
-def test_answers_about_nothing_arrive_as_noise_of_the_declared_scale(tmp_path: Path) -> None:
-    """Each to the coordinator's question of its slot."""
+def test_directed_reports_without_executions_arrive_as_noise_of_declared_scale(
+    tmp_path: Path,
+) -> None:
+    """Each report responds to the coordinator's query of its slot."""
     found = received_reports(tmp_path, lambda schedule: schedule)
     answers = [each for each in found if isinstance(each.report, DirectedReport)]
     assert len(answers) == REPORTS - 1
@@ -152,11 +154,13 @@ def assert_noise_of_the_declared_scale(found: Sequence[ReceivedReport | QueryRes
 def received_reports(
     directory: Path, schedule_of: Callable[[Schedule], Schedule]
 ) -> list[ReceivedReport | QueryResponse]:
-    """40 slots of one window, opened long ago, from an organization without executions.
+    """Return the reports of an organization without executions.
+
+    The calendar has 40 slots in one window, all opened long ago.
 
     Args:
-        directory: for the files.
-        schedule_of: what is released instead of what the organization's policy plans.
+        directory: directory for the files.
+        schedule_of: maps the planned schedule to the one that is released.
     """
     slots = [
         SlotTimes(timedelta(seconds=place), timedelta(seconds=place + 6))
@@ -205,15 +209,15 @@ def received(database: Database, table: ReleaseCalendar) -> int:
 def normalized(
     values: NDArray[np.int64], grid_exponent: int, parameters: Parameters
 ) -> NDArray[np.float64]:
-    """What arrived, in units of the noise that the organization declared to the coordinator."""
+    """Return the values in units of the noise that the organization declared."""
     return values.astype(np.float64) * (2.0**grid_exponent / parameters.noise_multiplier)
 
 
 @pytest.mark.usefixtures("public")
-def test_steps_of_nothing_arrive_as_noise_of_the_declared_scale(
+def test_model_updates_without_executions_arrive_as_noise_of_declared_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From an organization without executions, to the coordinator's question of each round."""
+    """An organization without executions responds to the coordinator's query of each round."""
     install_plans(tmp_path, monkeypatch)
     spans = [
         SlotTimes(timedelta(seconds=STEP_SECONDS * n), timedelta(seconds=STEP_SECONDS * (n + 1)))
@@ -246,7 +250,7 @@ def received_answers(
     *,
     count: int,
 ) -> list[AcceptedUpdate]:
-    """The first `count` answers that the coordinator gets from this organization alone."""
+    """Return the first `count` updates that the coordinator receives from this organization."""
     kept, table = Keeping(method), config.calendar
     database = Database(config.database_url)
     store_first_version(database, GgfnFormat(), start_arrays(), at=now())

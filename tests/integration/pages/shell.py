@@ -1,4 +1,4 @@
-"""A user's shell: a directory, an environment, and variables that are found when they are met."""
+"""A user's shell: a directory, an environment, and variables that are computed on use."""
 
 import os
 import subprocess
@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.integration.organizations.worlds import Program, wait_until
+from tests.integration.organizations.deployments import Program, wait_until
 
 PATIENCE = 300.0
-"""Seconds to wait for what a program does soon on a machine that has nothing else to do."""
+"""Maximum seconds to wait for a program that is fast on an idle machine."""
 
 
 @dataclass
 class Shell:
-    """Runs lines as bash does, with the programs that are installed beside this Python.
+    """Runs lines in bash with the programs that are installed next to this Python.
 
     Attributes:
-        directory: where it is.
-        environment: beside that of the tests.
-        variables: what `$NAME` stands for; asked when a line has it.
+        directory: working directory.
+        environment: additions to the environment of the tests.
+        variables: functions that compute `$NAME` when a line contains it.
     """
 
     directory: Path
@@ -29,7 +29,7 @@ class Shell:
     variables: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
     def run(self, line: str) -> str:
-        """What the line printed; it must end well."""
+        """Return the output of the line, which must succeed."""
         ended = subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
             cwd=self.directory,
@@ -45,9 +45,9 @@ class Shell:
 
     @contextmanager
     def background(self, line: str, *, until: str = "") -> Iterator[None]:
-        """A line that goes on until it is told to end, and then ends well.
+        """Run a line in the background until the block ends. It must then end well.
 
-        It begins when the line has printed `until`.
+        The block begins when the line has printed `until`.
         """
         output = self.directory / f"{line}.log"
         with output.open("wb") as stream:

@@ -1,4 +1,4 @@
-"""What the programs say of a command line without running it."""
+"""Checks of a command line against the programs' options, without running it."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -20,10 +20,10 @@ _command_of = cache(typer.main.get_command)
 
 
 def called(line: CommandLine) -> tuple[Command, list[str]]:
-    """The command of ours that a line calls, and the words that are left for it.
+    """Return the command that a line calls, and the remaining words.
 
     Raises:
-        KeyError: there is no such program or command.
+        KeyError: The program or the command does not exist.
     """
     program, *words = line.words
     command = _command_of(APPS[program])
@@ -36,15 +36,15 @@ def called(line: CommandLine) -> tuple[Command, list[str]]:
 
 
 def is_name(line: CommandLine) -> bool:
-    """Whether a line says nothing but which command is meant."""
+    """Return True if a line only names a command."""
     return line.words[0] in APPS and not called(line)[1]
 
 
 def is_whole(line: CommandLine) -> bool:
-    """Whether a line says all that its command needs.
+    """Return True if a line has all arguments that its command needs.
 
     Raises:
-        click.UsageError: the command does not take it.
+        click.UsageError: The command rejects the line.
     """
     if line.words[0] not in APPS:
         return True

@@ -1,4 +1,4 @@
-"""Spark in the children of trials: warm from run to run, within its cap, and gone afterwards."""
+"""Spark in the worker processes of trials: warm between runs, within its cap, gone at the end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +61,7 @@ def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # start soon
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # fast start
         with WorkerPool() as pool:
             yield pool
 
@@ -78,13 +78,13 @@ def measured(trial: Trial) -> Measurement:
 
 
 def java_below(pid: int) -> psutil.Process:
-    # Spark's script becomes the JVM, which itself starts short children.
+    # Spark's script becomes the JVM, which itself starts short-lived children.
     (java,) = psutil.Process(pid).children()
     assert "java" in java.name()
     return java
 
 
-def test_trials_on_spark_share_a_warm_jvm_within_its_cap_that_leaves_nothing(
+def test_spark_trials_share_a_warm_jvm_within_memory_cap_and_clean_up(
     pool: WorkerPool, data_directory: Path
 ) -> None:
     files = set(Path.cwd().iterdir())
@@ -108,7 +108,9 @@ def test_trials_on_spark_share_a_warm_jvm_within_its_cap_that_leaves_nothing(
     assert set(Path.cwd().iterdir()) == files
 
 
-def test_spark_takes_turns_with_another_platform(pool: WorkerPool, data_directory: Path) -> None:
+def test_trial_mixing_spark_and_duckdb_records_segments_in_order(
+    pool: WorkerPool, data_directory: Path
+) -> None:
     trial = run(pool, data_directory, Platform.DUCKDB, Platform.SPARK, Platform.DUCKDB)
     assert measured(trial).runtime_seconds > 0
     assert [each.platform for each in trial.segments] == [

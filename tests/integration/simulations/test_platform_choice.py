@@ -1,4 +1,4 @@
-"""The experiment on platform choice, on a small comparison set that is really measured."""
+"""The experiment on platform choice, on a small comparison set measured by the test."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from fedperf_simulations.experiments.platform_choice.models import CHOICE, ROBUS
 from fedperf_simulations.harness.experiment import Settings, conduct
 from fedperf_simulations.harness.verification import differences
 
-SMALL = ComparisonSettings(  # of a seed whose exhaustive cases have few assignments
+SMALL = ComparisonSettings(  # seed whose exhaustive cases have few assignments
     seed=19, workloads=6, mixed=1, capped_share=0.0, spark_share=0.0, series=1, exhaustive=1,
     most_rows=1_000, repeats=0,
 )  # fmt: skip
@@ -27,7 +27,7 @@ HISTORY = MeasuringSettings(seed=4, workloads=8, comparisons=0, most_rows=1_000,
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory like that of the measured sets."""
+    """Return a directory laid out like those of the measured corpus."""
     directory = tmp_path_factory.mktemp("measured")
     for design, path in (
         (HISTORY, directory / "measured.parquet"),
@@ -45,7 +45,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_every_part_has_rows_and_an_interrupted_run_goes_on(
+def test_platform_choice_fills_every_part_and_repeats_from_cached_cells(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "MEASURED_DIRECTORY", measured)
@@ -77,7 +77,7 @@ def test_every_part_has_rows_and_an_interrupted_run_goes_on(
 
 
 @pytest.mark.slow
-def test_every_assignment_of_an_exhaustive_case_is_measured(measured: Path) -> None:
+def test_exhaustive_case_measures_27_to_243_assignments(measured: Path) -> None:
     cases = read_cases(measured / datasets.COMPARISONS / "measured.parquet")
     exhaustive = [case for case in cases if case.role is Role.EXHAUSTIVE]
     assert len(exhaustive) == 6

@@ -1,6 +1,6 @@
 """Queries over tables like those of TPC-H, profiled by the DuckDB that runs this file.
 
-Run as a program with a directory: `{native,parquet}-{threads}-{query}.json` are the profiles.
+Run it with a directory. It writes the profiles `{native,parquet}-{threads}-{query}.json`.
 """
 
 import sys
@@ -64,11 +64,11 @@ QUERIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "nations": ("SELECT n_name, max(n_regionkey) FROM nation n GROUP BY 1", ("nation",)),
     "limit": ("SELECT l_price FROM lineitem l WHERE l_quantity < 10 LIMIT 10", ()),
 }
-"""What is asked, and the tables that are read to their end."""
+"""SQL of each query, and the tables that it reads completely."""
 
 
 def main(directory: Path) -> None:
-    """Make the tables and profile every query, on 1 and 4 threads."""
+    """Create the tables and profile every query on 1 and 4 threads."""
     import duckdb
 
     database = duckdb.connect(str(directory / "tables.db"))

@@ -1,4 +1,4 @@
-"""A small Spark job that writes an event log; run as a program of its own.
+"""A small Spark job that writes an event log. It runs in its own process.
 
 Usage: spark_job.py DIRECTORY CODEC ROLLING
 """

@@ -1,4 +1,4 @@
-"""Profiles that DuckDB 1.1 to 2.0 write: what their scans read is decided, and never wrongly."""
+"""Source rows read from profiles of DuckDB 1.1 to 2.0: determined or unknown, never wrong."""
 
 import importlib.metadata
 import os
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 def library(directory: Path, version: str) -> Path:
-    """A directory with that DuckDB alone; the test is skipped where pip cannot make it."""
+    """Return a directory with only this DuckDB version. Skips the test if pip fails."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     made = subprocess.run(
         [*command, str(directory), f"duckdb=={version}"],
@@ -42,7 +42,7 @@ def library(directory: Path, version: str) -> Path:
 
 
 def sources(profile: Path, counted: RowCounts) -> Iterator[tuple[float, bool]]:
-    """Rows of every scan of a profile, and whether they are known."""
+    """Yield the rows of every scan of a profile, and whether they are known."""
     content = orjson.loads(profile.read_bytes())
     schema = schema_of(content)
     tree = OperatorTree(schema, counted)
@@ -53,7 +53,9 @@ def sources(profile: Path, counted: RowCounts) -> Iterator[tuple[float, bool]]:
 
 
 @pytest.mark.parametrize("version", ["1.1.3", "1.2.2", "1.3.2", "1.4.4", "1.5.5", INSTALLED])
-def test_rows_scanned_are_decided_and_never_wrongly(tmp_path: Path, version: str) -> None:
+def test_duckdb_profile_scan_rows_are_mostly_determined_and_always_correct(
+    tmp_path: Path, version: str
+) -> None:
     directory = tmp_path / "profiles"
     directory.mkdir()
     paths = [] if version == INSTALLED else [str(library(tmp_path / "library", version))]

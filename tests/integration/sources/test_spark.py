@@ -1,4 +1,4 @@
-"""Logs that the installed Spark writes, in every codec, are read as the job that ran."""
+"""Logs of the installed Spark, in every codec, are read as the executed job."""
 
 import importlib.util
 import os
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def written(directory: Path, codec: str, *, rolling: bool) -> Path:
-    """The log of a job that the installed Spark ran just now."""
+    """Return the log of a job that the installed Spark has just run."""
     directory.mkdir()
     subprocess.run(
         [sys.executable, JOB, str(directory), codec, str(rolling).lower()],
@@ -45,7 +45,7 @@ def written(directory: Path, codec: str, *, rolling: bool) -> Path:
     ("codec", "rolling"),
     [("zstd", True), ("lz4", False), ("snappy", False), ("none", False)],
 )
-def test_a_log_of_the_installed_spark_is_the_job_that_ran(
+def test_installed_spark_log_in_any_codec_is_read_as_the_job_that_ran(
     tmp_path: Path, codec: str, rolling: bool
 ) -> None:
     log = written(tmp_path / "logs", codec, rolling=rolling)

@@ -1,4 +1,4 @@
-"""Executions for the tests of everything that stores or moves them."""
+"""Executions for tests of modules that store or transfer them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def chain_plan(length: int = 3, platform: Platform = Platform.DUCKDB) -> Plan:
-    """A source and `length - 1` maps behind it."""
+    """Return a plan of a source and `length - 1` maps."""
     operators = tuple(
         Operator(
             OperatorKind.MAP if position else OperatorKind.TABLE_SOURCE,
@@ -41,7 +41,7 @@ def chain_plan(length: int = 3, platform: Platform = Platform.DUCKDB) -> Plan:
 
 
 def make_execution(number: int = 0, *, workload: str | None = None, **changes: object) -> Execution:
-    """The `number`-th execution, a second after the one before."""
+    """Return the `number`-th execution. Consecutive ones finish a second apart."""
     values: dict[str, object] = {
         "execution_id": f"execution-{number}",
         "workload": workload or f"workload-{number}",
@@ -55,7 +55,7 @@ def make_execution(number: int = 0, *, workload: str | None = None, **changes: o
 
 
 def executions() -> st.SearchStrategy[Execution]:
-    """Any execution that the domain accepts, of one operator or a short chain."""
+    """Return a strategy for valid executions of one operator or a short chain."""
     text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
     sizes = st.integers(0, 2**63 - 1)
     cluster = st.builds(
@@ -100,7 +100,7 @@ def executions() -> st.SearchStrategy[Execution]:
 
 
 def _timed(execution: Execution) -> st.SearchStrategy[Execution]:
-    """The execution, with seconds of its operators or without."""
+    """Return a strategy for the execution with or without operator seconds."""
     count = len(execution.plan.workflow.operators)
     seconds = st.lists(st.none() | st.floats(0, 1e9), min_size=count, max_size=count)
     return (st.just(()) | seconds.map(tuple)).map(

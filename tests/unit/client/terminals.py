@@ -1,4 +1,4 @@
-"""A standard error that counts as a terminal, for what is shown on one alone."""
+"""Fixture of a standard error that counts as a terminal, for output shown on terminals only."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +10,8 @@ from fedperf_client.formatting import progress
 
 @contextmanager
 def on_a_terminal() -> Iterator[None]:
-    """Commands that run in the block show their bars, into what the test reads."""
-    progress._console.cache_clear()  # it looks at the environment once
+    """Make commands in the block show their progress bars."""
+    progress._console.cache_clear()  # the environment is read once
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("FORCE_COLOR", "1")

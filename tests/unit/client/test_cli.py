@@ -1,4 +1,4 @@
-"""`fedperf`: documented, light at its start, and clear about bad input."""
+"""Tests of the `fedperf` command line: documentation, light imports and clear messages."""
 
 import os
 import subprocess
@@ -23,8 +23,8 @@ from fedperf_client.sources.history_file import write_history
 from fedperf_shared.runtime.command_line import EXIT_CODES, RENAMED
 from tests.fakes.spark_logs import SparkLog, node
 from tests.pages import ENGINEER, README
+from tests.unit.client.data_directories import made_home
 from tests.unit.client.executions import make_execution
-from tests.unit.client.homes import made_home
 from tests.unit.client.release.periods import START, calendar
 from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
 
@@ -42,7 +42,7 @@ def home(tmp_path: Path) -> Home:
     return made_home(tmp_path / "home")
 
 
-def test_what_tests_take_for_a_home_is_what_init_makes(home: Home, tmp_path: Path) -> None:
+def test_fixture_data_directory_equals_the_one_of_init(home: Home, tmp_path: Path) -> None:
     made = Home(tmp_path / "made")
     assert fedperf(made, "init", "--workloads", 4000).code == 0
     larger = made_home(tmp_path / "larger", workloads=4000)
@@ -56,7 +56,7 @@ def write_jobs(path: Path, count: int = 3) -> Path:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> None:
+def test_command_has_help_and_json_option(name: str) -> None:
     ended = run(cli.main, *name.split(), "--help")
     assert ended.code == 0
     assert COMMANDS[name].help
@@ -64,11 +64,11 @@ def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_on_the_engineers_page(name: str) -> None:
+def test_command_is_documented_for_data_engineers(name: str) -> None:
     assert f"fedperf {name}" in ENGINEER.read_text(encoding="utf-8")
 
 
-def test_leave_needs_no_home_and_says_what_to_do_instead_of_another_command(home: Home) -> None:
+def test_leave_command_needs_no_data_directory_and_suggests_revoke(home: Home) -> None:
     before = contents(home.directory)
     for ended in (run(cli.main, "leave"), fedperf(home, "leave")):
         assert (ended.code, ended.out) == (2, "")
@@ -77,12 +77,12 @@ def test_leave_needs_no_home_and_says_what_to_do_instead_of_another_command(home
     assert contents(home.directory) == before
 
 
-def test_exit_codes_are_in_the_help() -> None:
+def test_help_lists_exit_code_130() -> None:
     said = " ".join(run(cli.main, "--help").out.split())
     assert [text for code, text in EXIT_CODES.items() if f"{code} {text}" not in said] == []
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_loads_no_heavy_library() -> None:
     program = (
         "import sys\n"
         "from fedperf_client import cli\n"
@@ -96,7 +96,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert ended.stderr.strip() == "[]"
 
 
-def test_init_leaves_what_people_wrote(home: Home) -> None:
+def test_init_keeps_existing_configuration(home: Home) -> None:
     home.config.write_text("poll_seconds = 7.0\n")
     before = contents(home.directory)
     assert fedperf(home, "init", "--size", "large", "--json").code == 3
@@ -104,14 +104,14 @@ def test_init_leaves_what_people_wrote(home: Home) -> None:
     assert contents(home.directory) == before
 
 
-def test_the_first_init_says_what_comes_next(tmp_path: Path) -> None:
+def test_init_prints_next_steps(tmp_path: Path) -> None:
     ended = fedperf(Home(tmp_path / "home"), "init")
     assert "Next: read the policy" in ended.out
     assert ended.err == ""
     assert fedperf(Home(tmp_path / "other"), "init", "--json").json()
 
 
-def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home: Home) -> None:
+def test_init_again_with_other_options_names_differences_and_changes_nothing(home: Home) -> None:
     before = contents(home.directory)
     ended = fedperf(home, "init", "--size", "large", "--workloads", 5000)
     assert ended.code == 3
@@ -125,7 +125,7 @@ def test_a_second_init_with_other_options_says_what_differs_and_what_to_do(home:
     assert "size_class" not in said
 
 
-def test_a_second_init_in_a_period_says_that_changes_count_from_the_next(home: Home) -> None:
+def test_init_again_within_a_period_states_that_changes_apply_to_the_next(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     said = fedperf(home, "init", "--workloads", 4000).complaint()
@@ -133,7 +133,7 @@ def test_a_second_init_in_a_period_says_that_changes_count_from_the_next(home: H
 
 
 @pytest.mark.parametrize("options", [(), ("--size", "small"), ("--workloads", 200)])
-def test_a_second_init_with_the_same_options_says_that_the_home_exists(
+def test_init_again_with_same_options_states_that_data_directory_exists(
     home: Home, options: tuple[object, ...]
 ) -> None:
     before = contents(home.directory)
@@ -144,7 +144,7 @@ def test_a_second_init_with_the_same_options_says_that_the_home_exists(
     assert contents(home.directory) == before
 
 
-def test_commands_that_only_look_work_in_a_home_that_cannot_be_written(
+def test_read_only_commands_write_nothing_in_unwritable_data_directory(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fedperf(home, "ingest", write_jobs(tmp_path / "jobs.parquet"))
@@ -157,7 +157,7 @@ def test_commands_that_only_look_work_in_a_home_that_cannot_be_written(
         assert contents(home.directory) == before, words
 
 
-def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
+def test_ingest_again_adds_no_executions(home: Home, tmp_path: Path) -> None:
     jobs = write_jobs(tmp_path / "jobs.parquet")
     brought = {"read": 3, "failed": 0, "operators": 9, "rows_known": 1.0, "skipped": {}}
     first = {**brought, "new": 3}
@@ -172,7 +172,9 @@ def test_ingesting_twice_is_harmless(home: Home, tmp_path: Path) -> None:
     assert (status["executions"], status["workloads"]) == (3, 3)
 
 
-def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Path) -> None:
+def test_ingest_prints_totals_and_dry_run_prints_the_same_totals(
+    home: Home, tmp_path: Path
+) -> None:
     (tmp_path / "logs").mkdir()
     jobs = write_jobs(tmp_path / "logs" / "jobs.parquet")
     (tmp_path / "logs" / "copy.parquet").write_bytes(jobs.read_bytes())
@@ -188,7 +190,9 @@ def test_what_is_taken_in_says_what_each_figure_counts(home: Home, tmp_path: Pat
     )
 
 
-def test_sources_that_are_too_many_to_show_are_counted(home: Home, tmp_path: Path) -> None:
+def test_ingest_of_many_sources_prints_a_limited_number_and_the_total(
+    home: Home, tmp_path: Path
+) -> None:
     (tmp_path / "logs").mkdir()
     for number in range(MOST_SHOWN + 2):
         write_jobs(tmp_path / "logs" / f"{number:02}.parquet", 1)
@@ -196,13 +200,13 @@ def test_sources_that_are_too_many_to_show_are_counted(home: Home, tmp_path: Pat
     assert f"{MOST_SHOWN} of {MOST_SHOWN + 2} sources shown; --json" in out
 
 
-def test_before_a_period_there_is_nothing_to_show(home: Home) -> None:
+def test_release_list_and_reconcile_before_a_period_are_empty(home: Home) -> None:
     for command in (["release", "list"], ["reconcile"]):
         assert fedperf(home, *command, "--json").json() == []
         assert "\n" not in fedperf(home, *command).out.strip()
 
 
-def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
+def test_status_and_budget_show_ledger_disagreement_and_remedy(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), calendar())
     ledger = PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     first = planned.schedule.slots[0].key
@@ -218,7 +222,7 @@ def test_status_and_budget_show_a_stop_and_what_to_do(home: Home) -> None:
     assert "stopped" not in fedperf(home, "status").out
 
 
-def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
+def test_budget_and_slots_commands_match_the_ledger(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     lifetime, row = fedperf(home, "budget", "--json").rows()
@@ -238,7 +242,7 @@ def test_budget_and_slots_are_those_of_the_ledger(home: Home) -> None:
     assert fedperf(home, "release", "list", "--json").json() == []
 
 
-def test_a_lost_lifetime_record_is_made_again_by_reconciling(home: Home) -> None:
+def test_reconcile_restores_a_lost_lifetime_record(home: Home) -> None:
     planned = plan_schedule(load_policy(home.policy), calendar())
     PrivacyLedger.create(home.ledger(START), planned.budget, planned.schedule)
     before = fedperf(home, "budget", "--json").rows()
@@ -336,7 +340,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, home: Home) -> None:
+def test_invalid_input_prints_one_line_and_changes_no_data(case: str, home: Home) -> None:
     spoil, command, code, says = BAD[case]
     with ExecutionStore.open(home.store) as store:
         store.add([make_execution()])
@@ -349,7 +353,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, home: Home) 
 
 
 @pytest.mark.parametrize("command", ["status", "budget", "daemon", "release list", "reconcile"])
-def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
+def test_command_without_data_directory_suggests_init_and_creates_none(
     command: str, tmp_path: Path
 ) -> None:
     home = Home(tmp_path / "missing")
@@ -360,9 +364,7 @@ def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
 
 
 @pytest.mark.parametrize("workloads", ["0", "-5"])
-def test_a_directory_is_not_made_with_a_policy_that_cannot_be(
-    workloads: str, tmp_path: Path
-) -> None:
+def test_init_with_invalid_policy_creates_no_data_directory(workloads: str, tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     ended = fedperf(home, "init", "--workloads", workloads)
     assert ended.code == 3
@@ -370,7 +372,7 @@ def test_a_directory_is_not_made_with_a_policy_that_cannot_be(
     assert not home.directory.exists()
 
 
-def test_a_home_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
+def test_init_with_a_file_as_data_directory_keeps_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
     ended = fedperf(Home(path), "init")
@@ -379,7 +381,7 @@ def test_a_home_that_is_a_file_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_a_history_with_bad_rows_gives_the_good_ones_and_counts_the_others(
+def test_ingest_of_history_with_invalid_rows_stores_others_and_counts_skipped(
     home: Home, tmp_path: Path
 ) -> None:
     from pyarrow import parquet
@@ -399,7 +401,7 @@ def test_a_history_with_bad_rows_gives_the_good_ones_and_counts_the_others(
     assert (found["read"], found["new"], sum(found["skipped"].values())) == (1, 1, 2)
 
 
-def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> None:
+def test_ingest_escapes_control_characters_of_refused_names(home: Home, tmp_path: Path) -> None:
     (tmp_path / "found").mkdir()
     write_jobs(tmp_path / "found" / "jobs.parquet")
     (tmp_path / "found" / "\x1b[31mred").write_text("nothing that can be read")
@@ -410,7 +412,7 @@ def test_what_is_refused_commands_no_terminal(home: Home, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("old", [each for each in RENAMED if each.startswith("fedperf ")])
-def test_renamed_command_or_option_names_the_new_one_in_a_line_and_ends_with_2(old: str) -> None:
+def test_renamed_command_or_option_names_the_new_one_and_exits_with_2(old: str) -> None:
     ended = run(cli.main, *old.split()[1:], "x")
     assert (ended.code, ended.out) == (2, "")
     assert RENAMED[old] in ended.complaint()

@@ -1,4 +1,4 @@
-"""A workflow as people write it, and what can be wrong with it."""
+"""A valid workflow file as users write it, and variants of it."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ GOOD: Final[dict[str, object]] = {
 
 
 def changed(number: int, **values: object) -> dict[str, object]:
-    """The workflow with keys of one operator set, or left out where None."""
+    """Return the workflow with keys of one operator replaced, or removed where None."""
     operators = [dict(each) for each in GOOD["operators"]]  # type: ignore[attr-defined]
     operators[number] |= values
     operators[number] = {k: v for k, v in operators[number].items() if v is not None}

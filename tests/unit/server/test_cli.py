@@ -1,4 +1,4 @@
-"""`fedperf-server`: documented, light at its start, and clear about bad input."""
+"""Tests of the `fedperf-server` command line: documentation, light imports, clear messages."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from fedperf_shared.releases.release import Schedule
 from fedperf_shared.runtime.command_line import RENAMED
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import OPERATOR
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.shared.console_programs import Ended, commands, contents, nothing_lost, run
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "sqlalchemy", "grpc", "scipy", "sklearn")
@@ -48,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> None:
+def test_server_command_has_help_and_json_if_it_prints_a_result(name: str) -> None:
     ended = run(cli.main, *name.split(), "--help")
     assert ended.code == 0
     assert COMMANDS[name].help
@@ -56,7 +56,7 @@ def test_every_command_has_help_and_json_where_it_shows_something(name: str) -> 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_on_the_operators_page(name: str) -> None:
+def test_server_command_is_documented_on_the_operator_page(name: str) -> None:
     assert f"fedperf-server {name}" in OPERATOR.read_text(encoding="utf-8")
 
 
@@ -70,7 +70,7 @@ def test_renamed_command_names_the_new_one_in_a_line_and_ends_with_2(
     assert RENAMED[old].removeprefix("fedperf-server ") in COMMANDS
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_server_help_imports_no_heavy_module() -> None:
     program = (
         "import sys\n"
         "from fedperf_server import cli\n"
@@ -84,7 +84,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert ended.stderr.strip() == "[]"
 
 
-def test_keys_are_for_their_owner_only_and_the_calendar_is_a_year(directory: Path) -> None:
+def test_server_init_creates_private_key_files_and_a_one_year_calendar(directory: Path) -> None:
     for path in directory.glob("*.key.pem"):
         assert path.stat().st_mode & 0o077 == 0
     period = load_config(directory).calendar.period
@@ -92,7 +92,7 @@ def test_keys_are_for_their_owner_only_and_the_calendar_is_a_year(directory: Pat
     assert period.start.hour == period.start.minute == 0
 
 
-def test_a_second_init_overwrites_nothing(directory: Path) -> None:
+def test_server_init_with_other_options_is_refused_and_changes_no_files(directory: Path) -> None:
     before = contents(directory)
     ended = server(directory, "init", "--host", "other.example")
     assert ended.code == 3
@@ -105,7 +105,7 @@ def test_a_second_init_overwrites_nothing(directory: Path) -> None:
     assert contents(directory) == before
 
 
-def test_a_second_init_with_the_same_options_says_that_there_is_a_server(directory: Path) -> None:
+def test_server_init_repeated_with_same_options_changes_no_files(directory: Path) -> None:
     before = contents(directory)
     ended = server(directory, "init", "--host", "127.0.0.1")
     assert ended.code == 0
@@ -123,21 +123,21 @@ def test_a_second_init_with_the_same_options_says_that_there_is_a_server(directo
         ("2026-11-23T00:12+01:00", datetime(2026, 11, 22, 23, 12, tzinfo=UTC)),
     ],
 )
-def test_a_period_begins_at_the_moment_that_was_given(
+def test_server_init_period_start_accepts_dates_and_timestamps_with_offset(
     tmp_path: Path, given: str, kept: datetime
 ) -> None:
     assert server(tmp_path, "init", "--host", "127.0.0.1", "--period-start", given).code == 0
     assert load_config(tmp_path).calendar.period.start == kept
 
 
-def test_an_invitation_is_a_url_to_hand_over(directory: Path) -> None:
+def test_org_add_returns_join_url_without_the_organization_name(directory: Path) -> None:
     invited = server(directory, "org", "add", "Acme", "--json").json()
     assert isinstance(invited, dict)
     assert str(invited["join_url"]).startswith("fedperf://127.0.0.1:8752/#")
     assert "Acme" not in str(invited["join_url"])
 
 
-def test_who_is_invited_is_listed_until_they_joined(directory: Path) -> None:
+def test_org_list_shows_invited_and_joined_organizations(directory: Path) -> None:
     assert server(directory, "org", "list", "--json").json() == []
     assert server(directory, "org", "list").out == "no organization has joined or is invited yet\n"
     invited = server(directory, "org", "add", "Acme", "--json").json()
@@ -151,7 +151,7 @@ def test_who_is_invited_is_listed_until_they_joined(directory: Path) -> None:
     assert (birch["state"], birch["last_seen"]) == ("member", None)
 
 
-def test_an_invitation_that_nobody_used_is_withdrawn_and_opens_nothing(directory: Path) -> None:
+def test_org_revoke_withdraws_unused_invitation_and_its_token(directory: Path) -> None:
     invited = server(directory, "org", "add", "Acme", "--json").json()
     assert isinstance(invited, dict)
     assert server(directory, "org", "revoke", "Acme").out.startswith("withdrawn: Acme\n")
@@ -163,21 +163,21 @@ def test_an_invitation_that_nobody_used_is_withdrawn_and_opens_nothing(directory
 
 
 @pytest.mark.parametrize("name", ["", " ", "two  blanks", " Acme", "a\nb", "x" * 101])
-def test_a_name_that_no_list_can_show_is_refused(directory: Path, name: str) -> None:
+def test_org_add_with_unprintable_or_overlong_name_is_refused(directory: Path, name: str) -> None:
     ended = server(directory, "org", "add", name)
     assert ended.code == 3
     assert "1 to 100 printable characters" in ended.complaint()
     assert server(directory, "org", "list", "--json").json() == []
 
 
-def test_a_host_that_the_certificates_are_not_for_is_not_served(directory: Path) -> None:
+def test_server_run_with_host_not_covered_by_its_certificate_is_refused(directory: Path) -> None:
     config_with("127.0.0.1", "elsewhere.example")(directory)
     ended = server(directory, "run")
     assert ended.code == 3
     assert "is for '127.0.0.1'" in ended.complaint()
 
 
-def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
+def test_server_run_with_invalid_certificate_names_the_file(directory: Path) -> None:
     KeyRing(directory).certificate_path("server").write_text("junk")
     ended = server(directory, "run")
     assert (ended.code, "server.pem is not a certificate" in ended.complaint()) == (4, True)
@@ -191,7 +191,7 @@ def test_a_certificate_that_is_none_is_named(directory: Path) -> None:
         ("extra_round_windows = 2", "extra_round_windows = 1", "other slots"),
     ],
 )
-def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
+def test_calendar_with_declared_schedules_cannot_change_before_its_end(
     tmp_path: Path, right: str, wrong: str, says: str
 ) -> None:
     directory = tmp_path / "server"
@@ -214,14 +214,16 @@ def test_a_calendar_that_members_declared_themselves_for_is_kept_until_it_ends(
     require_ready(load_config(directory))
 
 
-def test_a_fingerprint_stays_in_one_piece(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_org_list_prints_fingerprint_unwrapped_on_narrow_terminal(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     join(directory, "Acme Analytics of the North")
     (row,) = server(directory, "org", "list", "--json").rows()
     assert str(row["fingerprint"]) in server(directory, "org", "list").out
 
 
-def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None:
+def test_org_list_shows_last_seen_updated_at_most_once_per_minute(directory: Path) -> None:
     join(directory, "Acme")
     config, moment = load_config(directory), AT
     database = Database(config.database_url)
@@ -239,7 +241,7 @@ def test_who_was_last_seen_when_is_listed_to_the_minute(directory: Path) -> None
     assert "2027-01-01 00:01" in server(directory, "org", "list").out
 
 
-def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
+def test_calendar_command_shows_dates_and_writes_a_file_that_loads_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -262,20 +264,20 @@ def test_the_calendar_is_shown_in_dates_and_as_a_file_is_the_same_calendar(
 
 
 @pytest.mark.parametrize("text", ["", "calendar = 3", "[calendar]\nwindows = 0", "[calendar"])
-def test_a_file_that_holds_no_calendar_is_refused(tmp_path: Path, text: str) -> None:
+def test_load_calendar_of_invalid_file_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "calendar.toml"
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=r"calendar\.toml"):
         load_calendar(file)
 
 
-def test_a_calendar_that_cannot_be_written_is_one_clear_line(directory: Path) -> None:
+def test_calendar_to_unwritable_path_prints_one_line_error(directory: Path) -> None:
     ended = server(directory, "calendar", "--out", directory / "nowhere" / "calendar.toml")
     assert ended.code == 4
     assert "No such file" in ended.complaint()
 
 
-def test_what_was_refused_is_listed_with_its_reasons(directory: Path) -> None:
+def test_org_list_counts_refused_releases_by_kind_and_reason(directory: Path) -> None:
     join(directory, "Acme")
     config = load_config(directory)
     database = Database(config.database_url)
@@ -292,7 +294,7 @@ def test_what_was_refused_is_listed_with_its_reasons(directory: Path) -> None:
     assert server(directory, "org", "list", "--json").rows() == []
 
 
-def test_versions_are_listed_in_order(directory: Path) -> None:
+def test_models_command_lists_versions_in_order_with_status_and_reason(directory: Path) -> None:
     assert server(directory, "models", "--json").json() == []
     database = Database(load_config(directory).database_url)
     arrays = [*seeded_checkpoint().arrays.values()]
@@ -321,7 +323,7 @@ def test_versions_are_listed_in_order(directory: Path) -> None:
     assert server(directory, "rounds", "--json").json() == []
 
 
-def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Path) -> None:
+def test_rollback_rejects_running_version_and_models_table_shows_it(directory: Path) -> None:
     database = Database(load_config(directory).database_url)
     arrays = [*seeded_checkpoint().arrays.values()]
     with database.transaction() as session:
@@ -354,7 +356,7 @@ def test_a_version_is_taken_back_and_the_table_says_what_it_forgot(directory: Pa
     assert "0.250" in table
 
 
-def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(directory: Path) -> None:
+def test_models_reasons_explain_superseded_and_rolled_back_versions(directory: Path) -> None:
     database = Database(load_config(directory).database_url)
     arrays = [*seeded_checkpoint().arrays.values()]
     with database.transaction() as session:
@@ -383,7 +385,7 @@ def test_reasons_say_what_was_passed_over_and_what_went_with_a_rollback(director
     assert reasons() == ["the start", goes_with, "taken back: slow", goes_with]
 
 
-def test_declared_change_begins_a_regime_with_the_next_window(directory: Path) -> None:
+def test_declare_change_starts_drift_regime_at_the_next_window(directory: Path) -> None:
     ended = server(directory, "declare-change", "Spark 4.1", "--platform", "spark")
     assert ended.code == 3
     assert "no model is in force yet" in ended.complaint()
@@ -418,7 +420,7 @@ def test_declared_change_begins_a_regime_with_the_next_window(directory: Path) -
     assert "known are duckdb" in ended.complaint()
 
 
-def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) -> None:
+def test_drifts_command_lists_sizes_and_affected_organizations(directory: Path) -> None:
     assert server(directory, "drifts", "--json").json() == []
     assert server(directory, "drifts").out == "no drift was detected\n"
     join(directory, "Acme")
@@ -458,7 +460,7 @@ def test_drifts_are_listed_with_their_sizes_and_whose_they_are(directory: Path) 
 
 
 def join(directory: Path, name: str) -> None:
-    """As a client does it, without the network."""
+    """Join as a client does, without the network."""
 
     def joined(enrollment: Enrollment) -> None:
         url = enrollment.add_organization(name).url
@@ -477,7 +479,7 @@ def with_enrollment(directory: Path, act: Callable[[Enrollment], object]) -> Non
 
 
 def declare(config: ServerConfig) -> None:
-    """The only member declares that it releases nothing."""
+    """Declare an empty schedule for the only member."""
     database = Database(config.database_url)
     with database.transaction() as session:
         (organization_id,) = session.scalars(select(Member.organization_id))
@@ -547,7 +549,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, directory: Path) -> None:
+def test_server_command_with_bad_input_prints_one_line_and_loses_no_data(
+    case: str, directory: Path
+) -> None:
     spoil, command, code, says = BAD[case]
     spoil(directory)
     before = contents(directory)
@@ -558,7 +562,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(case: str, directory: P
 
 
 @pytest.mark.parametrize("command", ["run", "org list", "rounds", "models", "org add X"])
-def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
+def test_server_command_on_missing_directory_names_init_and_creates_no_files(
     command: str, tmp_path: Path
 ) -> None:
     ended = server(tmp_path / "missing", *command.split())
@@ -567,14 +571,14 @@ def test_a_directory_that_is_none_of_ours_is_named_and_not_made(
     assert not (tmp_path / "missing").exists()
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_server_init_on_unwritable_directory_names_the_directory_option(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ended = server(tmp_path / "file" / "server", "init", "--host", "h")
     assert ended.code == 4
     assert "--directory" in ended.complaint()
 
 
-def test_a_host_that_cannot_be_leaves_no_directory(tmp_path: Path) -> None:
+def test_server_init_with_invalid_host_creates_no_directory(tmp_path: Path) -> None:
     ended = server(tmp_path / "server", "init", "--host", "two words")
     assert ended.code == 3
     assert "host" in ended.complaint()

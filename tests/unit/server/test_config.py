@@ -1,4 +1,4 @@
-"""The server's configuration file."""
+"""Tests of the server's configuration file."""
 
 import re
 from dataclasses import replace
@@ -25,7 +25,7 @@ def config(directory: Path) -> ServerConfig:
     return ServerConfig(directory, "coordinator.example.org", default_calendar(START))
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_server_config_written_to_file_loads_back_equal(tmp_path: Path) -> None:
     written = replace(config(tmp_path), quorum=3, grace=timedelta(seconds=0.5))
     write_config(written)
     assert load_config(tmp_path) == written
@@ -33,7 +33,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert written.fleet_address == "coordinator.example.org:8753"
 
 
-def test_a_directory_may_move_and_be_named_from_anywhere(
+def test_server_config_resolves_database_path_after_directory_is_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,7 +49,9 @@ def test_a_directory_may_move_and_be_named_from_anywhere(
 
 
 @pytest.mark.parametrize("method", ModelMethod)
-def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelMethod) -> None:
+def test_server_config_reads_model_method_and_refuses_other_types(
+    tmp_path: Path, method: ModelMethod
+) -> None:
     table = replace(default_calendar(START), model_method=method)
     path = write_config(replace(config(tmp_path), calendar=table))
     assert load_config(tmp_path).calendar.model_method is method
@@ -61,14 +63,14 @@ def test_the_calendar_says_how_model_rounds_train(tmp_path: Path, method: ModelM
             load_config(tmp_path)
 
 
-def test_in_the_default_calendar_every_stage_opens_after_the_one_before_has_left() -> None:
+def test_default_calendar_report_slots_open_after_previous_slot_replies() -> None:
     slots = default_calendar(START).report_slots
     assert len(slots) == 3
     for before, after in pairwise(slots):
         assert before.replies_after < after.opens_after
 
 
-def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
+def test_server_config_reports_all_problems_at_once_with_their_keys(tmp_path: Path) -> None:
     path = write_config(config(tmp_path))
     text = path.read_text()
     for right, wrong in (
@@ -96,7 +98,7 @@ def test_all_problems_are_told_at_once_with_their_keys(tmp_path: Path) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
+def test_server_config_missing_or_broken_file_raises_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="fedperf-server init"):
         load_config(tmp_path)
     (tmp_path / FILE_NAME).write_text("host = ")
@@ -108,7 +110,7 @@ def test_a_missing_or_broken_file_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slot", ["{}", "1", "{opens_after_seconds = 2}", "{replies = 1}"])
-def test_a_slot_says_when_it_opens_and_replies(tmp_path: Path, slot: str) -> None:
+def test_server_config_slot_without_both_times_is_refused(tmp_path: Path, slot: str) -> None:
     (tmp_path / FILE_NAME).write_text(
         f'host = "x"\n[calendar]\nperiod_start = 2027-01-01T00:00:00Z\nreport_slots = [{slot}]'
     )
@@ -117,15 +119,15 @@ def test_a_slot_says_when_it_opens_and_replies(tmp_path: Path, slot: str) -> Non
 
 
 @pytest.mark.parametrize("host", ["", "a b", "https://x"])
-def test_a_host_is_a_name_or_an_address(tmp_path: Path, host: str) -> None:
+def test_server_config_host_must_be_a_name_or_an_address(tmp_path: Path, host: str) -> None:
     with pytest.raises(ConfigurationError, match="host must be"):
         replace(config(tmp_path), host=host)
 
 
-def test_a_directory_of_before_opens_and_says_that_it_holds_no_model_round(
+def test_server_config_of_dp_sgd_server_loads_and_logs_a_notice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its file has the bound on updates by DP-SGD, and may name the method."""
+    """Its file contains the norm bound of DP-SGD updates and may name the method."""
     said = []
     for method in ("tangent", "dp_sgd"):
         path = write_config(config(tmp_path))
@@ -141,7 +143,7 @@ def test_a_directory_of_before_opens_and_says_that_it_holds_no_model_round(
     assert "DP-SGD" in said[1][1]
 
 
-def test_old_keys_are_read_with_one_warning_each(
+def test_server_config_deprecated_keys_load_with_one_warning_each(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_config(config(tmp_path))

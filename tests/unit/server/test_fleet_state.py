@@ -1,4 +1,4 @@
-"""What one reply of a node may occupy of the coordinator's memory is bounded."""
+"""Tests of the fleet state: one node's reply occupies bounded memory of the coordinator."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def tree_of(parts: int, *, deep: bool) -> ObjectTree:
-    """A reply of so many objects, beside each other or each in the one before."""
+    """Return a reply of `parts` objects, either siblings or nested in each other."""
     if not deep:
         return ObjectTree(object_id="0", children=[ObjectTree() for _ in range(parts - 1)])
     tree = ObjectTree()
@@ -35,6 +35,6 @@ def test_fleet_state_given_a_reply_of_too_many_parts_refuses_it(
         InMemoryLinkState, "store_message_and_object_tree", lambda *_: (True, ["asked for"])
     )
     state = FleetState(NoOpFederationManager(), ObjectStoreFactory(":flwr-in-memory:").store())
-    message = cast("Message", object())  # whose parts are what counts
+    message = cast("Message", object())  # only its number of parts matters
     found = state.store_message_and_object_tree(message, tree_of(parts, deep=deep), "session")
     assert found == ((True, ["asked for"]) if stored else (False, []))

@@ -1,4 +1,4 @@
-"""A round's algorithm in Flower's own loop."""
+"""Tests of a round's algorithm in Flower's own loop."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
@@ -21,7 +21,7 @@ WEIGHTS = [np.array([1.0, 2.0], dtype=np.float32), np.zeros((1, 3), np.float32)]
 
 
 class Nodes:
-    """Nodes that reply at once with differences of their number; node 3 has an error."""
+    """Nodes that reply at once with differences equal to their number. Node 3 has an error."""
 
     def get_node_ids(self) -> list[int]:
         return [1, 2, 3]
@@ -53,7 +53,7 @@ def metadata(source: int, target: int, group: str) -> Metadata:
     return Metadata(0, "", source, target, "", group, 0.0, 1.0, "train")
 
 
-def test_flowers_loop_makes_the_step_of_the_algorithm() -> None:
+def test_flower_strategy_run_in_flower_loop_applies_the_algorithm_update() -> None:
     algorithm = SumsOfWeights(SHAPES, mean_of)
     strategy = FlowerStrategy(algorithm, LinearizedParameters(1.0, 100.0), 1)
     result = strategy.start(

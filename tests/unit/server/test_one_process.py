@@ -1,4 +1,4 @@
-"""`fedperf-server run`: one process serves a directory."""
+"""Tests of `fedperf-server run`: one process serves a directory."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ def server(directory: Path, *arguments: str) -> Ended:
     return run(cli.main, "--directory", directory, *arguments)
 
 
-def test_a_second_process_on_a_directory_is_refused_and_told_which_one_serves_it(
+def test_server_run_on_directory_in_use_is_refused_and_names_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "server"

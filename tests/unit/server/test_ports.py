@@ -1,4 +1,4 @@
-"""Ports that another program has: named, with the setting that chooses them."""
+"""Tests of occupied ports: the error names the setting that chooses the port."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def fleet(directory: Path, port: int) -> object:
 @pytest.mark.parametrize(
     ("port_of", "setting"), [(exchange, "exchange_port"), (fleet, "fleet_port")]
 )
-def test_a_port_that_is_taken_is_wrong_input_and_its_setting_is_named(
+def test_occupied_port_is_refused_as_input_error_naming_its_setting(
     tmp_path: Path, taken: int, port_of: Callable[[Path, int], object], setting: str
 ) -> None:
     with pytest.raises(PortTakenError, match=f"127.0.0.1:{taken}.*change {setting}") as refused:

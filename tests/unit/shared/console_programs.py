@@ -1,4 +1,4 @@
-"""Runs a program in this process as its console script would, and says how it ended."""
+"""Run a program in this process as its console script would, and return the result."""
 
 import contextlib
 import io
@@ -19,26 +19,26 @@ from fedperf_shared.runtime.command_line import JSON_SCHEMA
 
 @dataclass(frozen=True)
 class Ended:
-    """Exit code and what was printed."""
+    """Exit code and printed output of a program."""
 
     code: int
     out: str
     err: str
 
     def json(self) -> object:
-        """What `--json` printed, without the number of its schema; rows where it has no more."""
+        """Return the `--json` facts without the schema number, or the rows if they are alone."""
         found = orjson.loads(self.out)
         assert found.pop("schema") == JSON_SCHEMA
         return found["rows"] if set(found) == {"rows"} else found
 
     def rows(self) -> list[dict[str, object]]:
-        """The rows of a command that prints several."""
+        """Return the rows of a command that prints several."""
         found = self.json()
         assert isinstance(found, list)
         return found
 
     def complaint(self) -> str:
-        """The one line that a user gets."""
+        """Return the only line on standard error, which must be an error."""
         lines = self.err.splitlines()
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: ")
@@ -46,7 +46,7 @@ class Ended:
 
 
 _built = cache(get_command)
-"""The commands of a program are read off its functions once."""
+"""Builds the commands of a program from its functions once."""
 
 
 def run(main: Callable[[], None], *arguments: object) -> Ended:
@@ -70,7 +70,7 @@ def run(main: Callable[[], None], *arguments: object) -> Ended:
 
 
 def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Command]]:
-    """Every command below, with the words that call it."""
+    """Yield every command below this one with the words that call it."""
     if isinstance(command, Group):
         context = Context(command)
         for name in command.list_commands(context):
@@ -82,12 +82,12 @@ def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str
 
 
 def contents(directory: Path) -> Mapping[Path, bytes]:
-    """Every file below, byte for byte."""
+    """Return the bytes of every file below the directory."""
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def nothing_lost(before: Mapping[Path, bytes], directory: Path) -> bool:
-    """Whether every file of before is there as it was; new ones may have come."""
+    """Return True if every earlier file is unchanged. New files are allowed."""
     after = contents(directory)
     return all(after.get(path) == content for path, content in before.items())
 

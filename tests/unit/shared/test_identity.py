@@ -11,7 +11,7 @@ from fedperf_shared.identity import (
 )
 
 
-def test_a_signature_holds_for_its_key_and_payload_only() -> None:
+def test_signature_verifies_only_for_its_key_and_payload() -> None:
     key, other = new_private_key(), new_private_key()
     signature = sign(key, b"payload")
     verify(key.public_key(), b"payload", signature)
@@ -20,7 +20,7 @@ def test_a_signature_holds_for_its_key_and_payload_only() -> None:
             verify(public, payload, signature)
 
 
-def test_fingerprints_are_short_stable_and_different() -> None:
+def test_key_fingerprints_are_short_stable_and_distinct() -> None:
     key, other = new_private_key().public_key(), new_private_key().public_key()
     assert fingerprint(key) == fingerprint(key) != fingerprint(other)
     assert len(fingerprint(key)) == 39

@@ -1,4 +1,4 @@
-"""Made-up files in the formats of public data sets: small, and by known laws."""
+"""Synthetic files in the formats of public data sets: small, with known laws."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -13,11 +13,11 @@ from fedperf_simulations.data.c3o import FOLDER, JOBS, PublicJob
 NODES = (2, 4, 6, 8, 10, 12)
 REPEATS = 5
 NOISE = 0.03
-"""Log seconds by which repeats differ."""
+"""Standard deviation of repeats, in log seconds."""
 
 
 def with_c3o(data: Path, *, machine: str = "m4") -> Path:
-    """Two slices of 24 configurations for each of four jobs; published and `sort` beside them."""
+    """Write two slices of 24 configurations for four jobs, the published ones and `sort`."""
     rng = np.random.default_rng(0)
     (data / FOLDER).mkdir(parents=True)
     for name, job in JOBS.items():
@@ -47,12 +47,12 @@ def _configurations(job: PublicJob, machine: str) -> Iterator[list[str]]:
     for size, megabytes in ((others[cut][0], low), (others[cut][-1], middle)):
         for nodes, value in product(NODES, others[varied].tolist()):
             yield row(nodes, machine, megabytes, **{cut: size, varied: value})
-    for nodes in NODES:  # a cell that everybody knows
+    for nodes in NODES:  # a published configuration
         yield row(nodes, "r4", high)
 
 
 def with_tokio(data: Path, *, days: int = 40) -> Path:
-    """Probes of two sizes and directions on each platform, one of each a day."""
+    """Write one probe per day of two sizes and directions on each platform."""
     rng = np.random.default_rng(1)
     (data / tokio.FOLDER).mkdir(parents=True)
     platforms = {

@@ -18,7 +18,7 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Settings
 from fedperf_simulations.harness.reproduction import Claim, ClaimStatus
 from tests.pages import REFERENCE, RESEARCHER
 from tests.unit.shared.console_programs import commands
-from tests.unit.simulations.findings import SUMMARY, YEAR
+from tests.unit.simulations.demo_summary import SUMMARY, YEAR
 
 COMMANDS = [name for name, _ in commands(typer.main.get_command(cli.app))]
 ENTRIES = (
@@ -39,13 +39,13 @@ class _Counting:
 EXPERIMENT = _Counting()
 
 
-def test_an_unknown_experiment_names_the_known_ones_of_its_kind() -> None:
+def test_find_of_unknown_experiment_lists_the_known_ones_of_its_kind() -> None:
     with pytest.raises(UnknownExperimentError) as caught:
         find(ExperimentKind.EXPERIMENT, "nothing", ENTRIES)
     assert str(caught.value) == "no experiment 'nothing'; known are: drift"
 
 
-def test_an_unknown_experiment_ends_in_one_line() -> None:
+def test_run_of_unknown_experiment_prints_one_line_and_exits_with_3() -> None:
     done = subprocess.run(
         [Path(sys.executable).with_name("fedperf-sim"), "run", "nothing"],
         capture_output=True,
@@ -58,7 +58,7 @@ def test_an_unknown_experiment_ends_in_one_line() -> None:
 
 
 @pytest.mark.slow
-def test_an_experiment_is_run_with_its_settings(
+def test_run_command_passes_settings_and_writes_the_summary(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
@@ -74,7 +74,7 @@ def test_an_experiment_is_run_with_its_settings(
 
 @pytest.mark.parametrize("json", [(), ("--json",)])
 @pytest.mark.parametrize(("promoted", "code"), [(True, 0), (False, INCOMPLETE)])
-def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
+def test_demo_command_without_promotion_exits_with_its_own_code(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     json: tuple[str, ...],
@@ -94,7 +94,7 @@ def test_a_demo_in_which_nothing_was_promoted_ends_with_a_code_of_its_own(
 
 
 @pytest.mark.slow
-def test_what_was_run_is_verified_and_an_edited_figure_ends_with_a_code_of_its_own(
+def test_verify_command_detects_an_edited_value_with_its_own_exit_code(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
@@ -114,7 +114,7 @@ def test_what_was_run_is_verified_and_an_edited_figure_ends_with_a_code_of_its_o
 
 
 @pytest.mark.parametrize(("standing", "code"), [("verified", 0), ("failed", DIFFERENT)])
-def test_all_claims_are_a_table_a_page_and_an_exit_code(
+def test_reproduce_command_prints_a_table_writes_a_page_and_sets_exit_code(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standing: str, code: int
 ) -> None:
     claim = Claim("drift", "things change", ClaimStatus(standing), "as told")
@@ -131,20 +131,20 @@ def test_all_claims_are_a_table_a_page_and_an_exit_code(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_on_the_researchers_page(name: str) -> None:
+def test_simulation_command_is_documented_on_the_researcher_page(name: str) -> None:
     assert f"fedperf-sim {name}" in RESEARCHER.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("entry", experiments.ENTRIES, ids=lambda entry: entry.name)
-def test_every_experiment_is_on_the_researchers_page(entry: Entry) -> None:
+def test_experiment_is_documented_on_the_researcher_page(entry: Entry) -> None:
     assert f"fedperf-sim {entry.command} {entry.name}" in RESEARCHER.read_text(encoding="utf-8")
 
 
-def test_the_exit_code_of_different_evidence_is_in_the_reference() -> None:
+def test_exit_code_of_differing_evidence_is_in_the_reference() -> None:
     assert f"{DIFFERENT} {EXIT_CODES[DIFFERENT]}" in REFERENCE.read_text(encoding="utf-8")
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_simulation_cli_imports_no_heavy_module() -> None:
     code = (
         "import sys\n"
         "from fedperf_simulations import cli\n"

@@ -1,4 +1,4 @@
-"""Jobs and a predictor for tests of advice: seconds follow from platforms, rows and cores."""
+"""Jobs and a predictor for tests of advice. Seconds depend on platforms, rows and cores."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def operator(kind: OperatorKind, *inputs: int, rows: float = 1000.0) -> Operator
 
 
 def learning(rows: float = 1e6) -> Workflow:
-    """Two tables, a filter, a join, a model trained on it and a result."""
+    """Return a workflow: two tables, a filter, a join, a model trained on it and a sink."""
     kinds = OperatorKind
     return Workflow(
         (
@@ -67,7 +67,11 @@ def estimates_of(
 
 
 def made_up(seed: int) -> Seconds:
-    """Every operator has a speed per platform, switches cost, more cores help a part."""
+    """Return a random predictor.
+
+    Every operator has one speed per platform. Switches of platform cost time. More cores speed up
+    a share of the work.
+    """
     speeds = np.random.default_rng(seed).lognormal(size=(64, 10))
     share = float(np.random.default_rng(seed).uniform(0.2, 1))
 

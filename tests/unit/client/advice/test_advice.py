@@ -1,4 +1,4 @@
-"""Advice keeps to every constraint, and no plan that it knows of is predicted faster."""
+"""Advice satisfies every constraint, and no considered plan has a faster prediction."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +36,7 @@ from tests.unit.client.advice.jobs import (
 
 
 def breaks(plan: Plan, wishes: PlanConstraints, caps: Mapping[Platform, float]) -> list[str]:
-    """Everything about the plan that is forbidden, by the definitions."""
+    """Return all violations of the constraints by the plan, checked by their definitions."""
     needed = memory_needed(plan.workflow, plan.platforms)
     found = []
     for at, platform in enumerate(plan.platforms):
@@ -59,7 +59,7 @@ def breaks(plan: Plan, wishes: PlanConstraints, caps: Mapping[Platform, float]) 
     st.dictionaries(st.sampled_from(ALL), st.floats(1, 1e18), max_size=2),
     st.integers(0, 99),
 )
-def test_no_plan_that_is_advised_breaks_a_constraint(
+def test_advise_returns_only_plans_within_constraints_and_no_faster_rival(
     workflow: Workflow,
     platforms: list[Platform],
     pinned: dict[int, Platform],
@@ -85,7 +85,7 @@ def rivals(found: Advice) -> set[tuple[Platform, ...]]:
     return {each.plan.platforms for each in found.rivals}
 
 
-def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> None:
+def test_rivals_include_every_single_platform_and_the_current_plan() -> None:
     found = advised(made_up(3), what=job(today=SPARK))
     shown = rivals(found) | {found.choice.plan.platforms}
     for platform in (DUCKDB, POLARS, PANDAS, SPARK):
@@ -95,7 +95,7 @@ def test_every_single_platform_and_what_runs_today_stand_beside_the_choice() -> 
     assert found.choice.plan.platforms not in rivals(found)
 
 
-def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
+def test_current_plan_is_chosen_where_it_is_the_fastest() -> None:
     today = (DUCKDB, PANDAS, DUCKDB, POLARS, SKLEARN, PANDAS)
 
     def seconds(question: PlanOnCluster) -> float:
@@ -106,7 +106,7 @@ def test_what_runs_today_is_chosen_where_it_is_the_fastest() -> None:
     assert advised(seconds, wishes, what=here).choice.plan.platforms == today
 
 
-def test_moving_a_group_finds_what_the_search_missed() -> None:
+def test_moving_a_group_finds_plan_that_the_search_missed() -> None:
     kinds = OperatorKind
     long = Workflow(
         (operator(kinds.FILE_SOURCE), *(operator(kinds.FILTER, before) for before in range(11)))
@@ -124,7 +124,7 @@ def test_moving_a_group_finds_what_the_search_missed() -> None:
     assert found.choice.prediction.median_seconds == pytest.approx(1.0)
 
 
-def test_start_ups_count_unless_a_platform_is_warm() -> None:
+def test_startup_seconds_count_unless_platform_is_warm() -> None:
     def seconds(question: PlanOnCluster) -> float:
         return 1.0 if set(question.plan.platforms) == {SPARK} else 3.0
 
@@ -136,7 +136,7 @@ def test_start_ups_count_unless_a_platform_is_warm() -> None:
     assert warm.choice.seconds == pytest.approx(1.0)
 
 
-def test_a_plan_that_no_platform_spreads_runs_on_one_node() -> None:
+def test_plan_without_distributed_platform_is_predicted_on_one_node() -> None:
     asked: list[ClusterConfig] = []
 
     def seconds(question: PlanOnCluster) -> float:
@@ -148,8 +148,8 @@ def test_a_plan_that_no_platform_spreads_runs_on_one_node() -> None:
     assert {(each.nodes, each.cores, each.memory_bytes) for each in asked} == {(1, 8, 16 * GIB)}
 
 
-def test_a_size_on_which_nothing_fits_is_named_and_the_others_are_compared() -> None:
-    rows = 40 * GIB / 400  # pandas takes ten bytes for one
+def test_cluster_size_without_enough_memory_is_reported_and_others_compared() -> None:
+    rows = 40 * GIB / 400  # pandas needs ten times the bytes
     large = job(learning(rows))
     sizes = [ClusterConfig(nodes, 8 * nodes, 16 * nodes * GIB) for nodes in (1, 2)]
     sizes.append(ClusterConfig(1, 8, 100 * GIB))
@@ -161,7 +161,7 @@ def test_a_size_on_which_nothing_fits_is_named_and_the_others_are_compared() -> 
         advised(made_up(1), PlanConstraints((PANDAS,)), sizes=sizes[:2], what=large)
 
 
-def test_an_operator_of_others_stays_where_it_runs() -> None:
+def test_operator_of_kind_other_stays_on_its_current_platform() -> None:
     kinds = OperatorKind
     strange = Workflow((operator(kinds.TABLE_SOURCE), operator(kinds.OTHER, 0)))
     found = advised(made_up(2), what=job(strange, today=SPARK))
@@ -170,18 +170,18 @@ def test_an_operator_of_others_stays_where_it_runs() -> None:
         advised(made_up(2), what=job(strange))
 
 
-def test_without_a_size_that_keeps_the_deadline_the_surest_is_shown() -> None:
+def test_unmeetable_deadline_gives_fastest_size_with_highest_probability() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 64)]
     found = advised(made_up(1), sizes=sizes, deadline_seconds=0.01)
     assert found.keeps_deadline is False
-    assert found.best.seconds == min(each.seconds for each in found.sizes)  # all are as unsure
+    assert found.best.seconds == min(each.seconds for each in found.sizes)  # equal interval widths
     assert found.best.chance == max(each.chance or 0.0 for each in found.sizes)
     assert advised(made_up(1), sizes=sizes, deadline_seconds=1e5).keeps_deadline is True
     assert advised(made_up(1), sizes=sizes).keeps_deadline is None
 
 
 def partitioned(*numbers: int, on: ClusterConfig, today: Platform = SPARK) -> Job:
-    """The job as it was given on that cluster, its operators with so many partitions."""
+    """Return the job on its original cluster, with these partition counts of its operators."""
     operators = tuple(
         replace(each, partitions=number)
         for each, number in zip(learning().operators, numbers, strict=True)
@@ -198,7 +198,7 @@ CORES = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4, 16)]
 
 
 @pytest.mark.parametrize("sizes", [CORES, NODES], ids=["cores", "nodes"])
-def test_every_question_and_the_choice_have_partitions_for_the_cores_they_are_about(
+def test_queries_and_choice_have_partitions_matching_cores_of_each_size(
     sizes: list[ClusterConfig],
 ) -> None:
     asked: list[PlanOnCluster] = []
@@ -219,7 +219,7 @@ def test_every_question_and_the_choice_have_partitions_for_the_cores_they_are_ab
     assert all(partitions(each.plan) == {found.best.cluster.cores} for each in plans)
 
 
-def test_partitions_of_another_reason_stay_in_advice_and_that_is_known() -> None:
+def test_partitions_unrelated_to_cores_are_fixed_and_marked() -> None:
     what = partitioned(*[200] * 6, on=CORES[2])
     found = advised(made_up(4), sizes=CORES, what=what)
     for size in found.sizes:
@@ -227,7 +227,7 @@ def test_partitions_of_another_reason_stay_in_advice_and_that_is_known() -> None
         assert found.job.keeps_partitions_on(size.cluster) is (size.cluster != CORES[2])
 
 
-def test_groups_are_neighbours_on_one_platform() -> None:
+def test_platform_groups_are_adjacent_operators_on_one_platform() -> None:
     plan = Plan(learning(), (DUCKDB, DUCKDB, PANDAS, DUCKDB, DUCKDB, PANDAS))
     assert platform_groups(plan) == ((0,), (1, 3, 4), (2,), (5,))
     assert platform_groups(Plan.on_one_platform(learning(), DUCKDB)) == ((0, 1, 2, 3, 4, 5),)

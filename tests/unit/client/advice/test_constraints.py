@@ -1,4 +1,4 @@
-"""Words of the command line that a plan must keep to."""
+"""Parsing of the command-line constraints on a plan."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.advice.jobs import DUCKDB, GIB, PANDAS, POLARS, SPARK, learning
 
 
-def test_operators_are_pinned_by_number_or_by_a_kind_that_only_one_has() -> None:
+def test_parse_pins_accepts_number_or_unique_operator_kind() -> None:
     assert parse_pins(["3=spark", "ml_train = duckdb"], learning()) == {3: SPARK, 4: DUCKDB}
     assert parse_pins(["join=spark", "3=spark"], learning()) == {3: SPARK}
 
@@ -34,17 +34,17 @@ def test_operators_are_pinned_by_number_or_by_a_kind_that_only_one_has() -> None
         ("join=abacus", "unknown platform 'abacus'; known are duckdb"),
     ],
 )
-def test_a_pin_that_says_nothing_is_refused(text: str, says: str) -> None:
+def test_parse_pins_with_invalid_pin_is_refused(text: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         parse_pins([text], learning())
 
 
-def test_an_operator_stays_on_one_platform() -> None:
+def test_parse_pins_with_two_platforms_for_one_operator_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="operator 3 cannot stay on two platforms"):
         parse_pins(["3=spark", "join=duckdb"], learning())
 
 
-def test_memory_is_capped_by_platform_or_for_all() -> None:
+def test_parse_memory_accepts_caps_per_platform_or_for_all() -> None:
     caps, others = parse_memory(["pandas=1.5GB", "8 GiB", "duckdb=500MB"])
     assert caps == {PANDAS: 1.5e9, DUCKDB: 5e8}
     assert others == 8 * GIB
@@ -55,7 +55,7 @@ def test_memory_is_capped_by_platform_or_for_all() -> None:
         parse_memory(["abacus=4GB"])
 
 
-def test_without_a_word_what_cannot_spill_gets_the_memory_of_a_node() -> None:
+def test_memory_caps_default_to_node_memory_for_platforms_that_cannot_spill() -> None:
     cluster = ClusterConfig(2, 8, 16 * GIB)
     three = (DUCKDB, PANDAS, SPARK)
     assert PlanConstraints(three).memory_caps(cluster) == {PANDAS: 8 * GIB}
@@ -73,7 +73,7 @@ def only_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("only_duckdb")
-def test_candidates_are_what_is_installed_or_known_from_home() -> None:
+def test_candidate_platforms_are_those_installed_or_in_local_executions() -> None:
     assert candidate_platforms(None, (), ()) == (DUCKDB,)
     assert candidate_platforms(None, (), {SPARK, Platform.UNASSIGNED, Platform.OTHER}) == (
         DUCKDB,
@@ -91,7 +91,7 @@ def test_candidates_are_what_is_installed_or_known_from_home() -> None:
         (Platform.FLINK, "flink is not installed, and no local execution ran on it"),
     ],
 )
-def test_a_platform_that_is_not_here_is_named_with_what_to_do(
+def test_candidate_platforms_with_missing_platform_names_installation_step(
     platform: Platform, says: str
 ) -> None:
     for named, pinned in (([platform], []), (None, [platform])):
@@ -100,13 +100,13 @@ def test_a_platform_that_is_not_here_is_named_with_what_to_do(
         assert str(caught.value) == says
 
 
-def test_platforms_are_words_between_commas() -> None:
+def test_parse_platforms_splits_at_commas_and_refuses_empty_name() -> None:
     assert parse_platforms("duckdb, Polars") == (DUCKDB, POLARS)
     with pytest.raises(InvalidInputError, match="unknown platform ''"):
         parse_platforms("duckdb,")
 
 
-def test_less_memory_than_a_job_was_measured_to_take_is_refused() -> None:
+def test_memory_cap_below_measured_peak_of_the_job_is_refused() -> None:
     on_pandas = Plan.on_one_platform(learning(), PANDAS)
     with pytest.raises(InvalidInputError, match="for pandas is less than the 3"):
         require_measured({}, 1e9, on_pandas, 3 * GIB)
@@ -118,7 +118,7 @@ def test_less_memory_than_a_job_was_measured_to_take_is_refused() -> None:
     require_measured({}, 1e9, mixed, 3 * GIB)
 
 
-def test_where_rows_are_unknown_only_what_it_runs_on_is_chosen_from() -> None:
+def test_platforms_for_unknown_rows_are_limited_to_current_and_named_ones() -> None:
     today = Plan.on_one_platform(learning(), SPARK)
     unknown = KnownJob("nightly", has_rows=False)
     assert platforms_without_rows(unknown, today, ()) == (SPARK,)

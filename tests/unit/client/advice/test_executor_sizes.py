@@ -1,4 +1,4 @@
-"""How many executors: the cheapest that keep a deadline, none with less memory than was needed."""
+"""The cheapest number of executors that meets a deadline, with enough memory for the job."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ def ran(
 def by(
     seconds: Callable[[PlanOnCluster], float],
 ) -> Callable[[Sequence[PlanOnCluster]], list[Prediction]]:
-    """A predictor that knows how long a question takes, give or take ten percent."""
+    """Return a predictor with these median seconds and an uncertainty of about ten percent."""
 
     def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [Prediction(math.log(seconds(each)), StudentT(SPREAD, 1e6)) for each in questions]
@@ -90,10 +90,10 @@ def by(
 
 
 HALVES = by(lambda asked: 1600 / asked.cluster.cores)
-"""Twice the cores take half the time."""
+"""Time is halved by twice the cores."""
 
 ROOTS = by(lambda asked: 50.0 * (32 / asked.cluster.cores) ** 0.5)
-"""Four times the cores do: 210, 151, 110 and 81 seconds for 1, 2, 4 and 8 executors."""
+"""Time is halved by four times the cores: 210, 151, 110 and 81 s for 1, 2, 4 and 8 executors."""
 
 
 def core_seconds(cluster: ClusterConfig, seconds: float) -> float:
@@ -109,7 +109,7 @@ def advised(application: SparkApplication | None = None, **asked: object) -> Exe
     return executor_advice(application or ran(), HALVES, core_seconds, **asked)  # type: ignore[arg-type]
 
 
-def test_executors_keep_their_cores_and_memory_and_change_their_number() -> None:
+def test_executor_advice_varies_number_and_fixes_cores_and_memory() -> None:
     found = advised()
     assert [each.executors for each in found.runtimes] == [1, 2, 4, 8]
     assert [each.cluster.cores for each in found.runtimes] == [8, 16, 32, 64]
@@ -119,7 +119,7 @@ def test_executors_keep_their_cores_and_memory_and_change_their_number() -> None
     assert found.current.cluster == TODAY
 
 
-def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> None:
+def test_application_runtime_adds_fully_correlated_queries_and_non_query_time() -> None:
     time = advised().current
     assert time.median_seconds == pytest.approx(10 + 2 * 50)
     assert time.p90_seconds == pytest.approx(10 + 2 * 50 * math.exp(SPREAD * 1.2816), rel=1e-3)
@@ -128,8 +128,8 @@ def test_the_whole_is_its_queries_slow_together_and_the_time_beside_them() -> No
     assert time.probability_within(1e6) == 0.99
 
 
-def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
-    """Tasks of 2,880 s in 90 s of 32 cores, and 20 s without any task."""
+def test_runtime_prediction_is_at_least_task_seconds_divided_by_slots() -> None:
+    """The job has 2,880 task seconds in 90 s on 32 cores, and 20 s without any task."""
     application = ran(task_seconds=2880.0, idle_seconds=20.0)
     optimist = by(lambda _: 50.0)
     found = executor_advice(application, optimist, core_seconds, deadline_seconds=150.0)
@@ -145,8 +145,8 @@ def test_no_size_is_faster_than_its_slots_can_do_the_work() -> None:
     assert found.best.cluster.cores == 32
 
 
-def test_stages_that_had_a_slot_for_every_task_take_as_long_on_more() -> None:
-    """A stage of 80 s, all tasks at once on 32 cores, and 20 s without any task."""
+def test_stages_with_a_slot_per_task_do_not_get_faster_with_more_cores() -> None:
+    """One stage of 80 s runs all tasks at once on 32 cores. 20 s have no task."""
     application = ran(task_seconds=2560.0, idle_seconds=20.0, low_parallelism_seconds=80.0)
     assert application.least_seconds(64) == pytest.approx(100.0)
     assert application.least_seconds(16) == pytest.approx(20 + 160)
@@ -156,17 +156,17 @@ def test_stages_that_had_a_slot_for_every_task_take_as_long_on_more() -> None:
     assert more.probability_within(150.0) >= today.probability_within(150.0)
 
 
-def test_slots_are_of_the_cores_that_a_task_takes() -> None:
+def test_least_seconds_counts_slots_by_cores_per_task() -> None:
     application = ran(task_seconds=1000.0, settings={**CLUSTER, "spark.task.cpus": "4"})
     assert application.least_seconds(8) == pytest.approx(500.0)
 
 
-def test_queries_that_ran_at_once_are_not_added_up() -> None:
+def test_runtime_of_concurrent_queries_is_not_their_sum() -> None:
     at_once = ran(wall_seconds=60.0, non_query_seconds=10.0)
     assert advised(at_once).current.median_seconds == pytest.approx(60.0)
 
 
-def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
+def test_cheapest_executor_number_that_meets_deadline_is_chosen() -> None:
     found = executor_advice(ran(), ROOTS, core_seconds, deadline_seconds=180.0)
     assert (found.best.executors, found.meets_deadline) == (2, True)
     assert found.conf == (
@@ -176,18 +176,18 @@ def test_the_cheapest_that_keeps_the_deadline_is_taken() -> None:
     )
 
 
-def test_a_chance_below_nine_in_ten_keeps_no_deadline() -> None:
-    found = advised(deadline_seconds=220.0)  # 210 seconds of 2 executors, give or take ten percent
+def test_executor_number_with_probability_below_ninety_percent_misses_deadline() -> None:
+    found = advised(deadline_seconds=220.0)  # median with 2 executors: 210 s, about ten percent off
     assert found.best.executors == 4
     assert 0.5 < found.runtimes[1].probability_within(220.0) < 0.9
 
 
-def test_of_none_that_keeps_the_deadline_the_likeliest_is_shown() -> None:
+def test_unmeetable_deadline_gives_most_probable_executor_number() -> None:
     found = advised(deadline_seconds=55.0)
     assert (found.best.executors, found.meets_deadline) == (8, False)
 
 
-def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
+def test_deadline_out_of_reach_for_all_sizes_keeps_current_size() -> None:
     found = advised(deadline_seconds=12.0)
     assert (found.best, found.meets_deadline) == (found.current, False)
     texts = shown(found)
@@ -197,18 +197,18 @@ def test_what_no_size_can_keep_is_no_reason_for_another() -> None:
     assert "outside of queries alone is longer" in shown(beside)["meets the deadline"]
 
 
-def test_without_a_deadline_prices_decide_or_else_the_fastest() -> None:
+def test_executor_advice_without_deadline_takes_fastest_or_cheapest_size() -> None:
     cheapest = executor_advice(ran(), ROOTS, core_seconds, is_cost_first=True)
     assert cheapest.best.executors == 1
     assert advised().best.executors == 8
     flat = executor_advice(ran(), by(lambda _: 50.0), core_seconds)
-    assert flat.best.executors == 1  # more bring nothing
+    assert flat.best.executors == 1  # more executors gain nothing
 
 
 def spread_by(
     spreads: dict[int, float], exponent: float
 ) -> Callable[[Sequence[PlanOnCluster]], list[Prediction]]:
-    """Estimates whose medians follow a power of the cores, and whose spreads do not."""
+    """Return a predictor whose medians follow a power of the cores, with these widths by cores."""
 
     def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         return [
@@ -223,7 +223,9 @@ def spread_by(
 
 
 @pytest.mark.parametrize("deadline", [115.0, 140.0, 180.0, 250.0])
-def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadline: float) -> None:
+def test_more_executors_with_faster_median_never_lower_deadline_probability(
+    deadline: float,
+) -> None:
     asked = spread_by({8: 0.01, 16: 0.02, 32: 0.3, 64: 0.9}, 0.1)
     found = executor_advice(ran(), asked, core_seconds)
     chances = [each.probability_within(deadline) for each in found.runtimes]
@@ -235,7 +237,7 @@ def test_more_executors_that_are_no_slower_keep_a_deadline_no_less_surely(deadli
     assert found.current.seconds == pytest.approx([10.0 + 2 * each for each in told])
 
 
-def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
+def test_more_executors_with_slower_median_lower_deadline_probability() -> None:
     asked = spread_by({8: 0.1, 16: 0.1, 32: 0.1, 64: 0.1}, -0.5)
     chances = [
         each.probability_within(115.0)
@@ -246,12 +248,12 @@ def test_more_executors_that_are_slower_by_the_model_stay_so() -> None:
 
 
 def whole(error_correlation: float, *, times: float = 1.0) -> ApplicationRuntime:
-    """A time of which P25 and P75 are a fifth off its median, which is 100 s by `times`."""
+    """Return a runtime with median 100 s times `times`. P25 and P75 are a fifth off."""
     seconds = tuple(100.0 * times * 1.44 ** (2 * (share - 0.5)) for share in SHARES)
     return ApplicationRuntime(TODAY, 4, seconds, error_correlation, extrapolating=False, cost=times)
 
 
-def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
+def test_comparison_of_two_runtimes_uses_the_smaller_error_correlation() -> None:
     alone, both = whole(0.0, times=0.8), whole(0.9, times=0.8)
     for first, second in ((alone, whole(0.9)), (both, whole(0.0))):
         for chance in (first.probability_faster(second), first.probability_cheaper(second)):
@@ -259,7 +261,7 @@ def test_two_times_share_no_more_error_than_either_shares_with_others() -> None:
     assert both.probability_faster(whole(0.9)) > alone.probability_faster(whole(0.0)) + 0.05
 
 
-def test_where_no_difference_can_be_told_what_ran_is_kept_and_the_rival_is_named() -> None:
+def test_indistinguishable_rival_is_named_and_current_size_is_recommended() -> None:
     a_little = by(lambda asked: 50.0 - 0.5 * (asked.cluster.cores == 64) + 60 * _is_small(asked))
     found = executor_advice(ran(), a_little, lambda _, seconds: seconds)
     assert (found.best, found.best.executors) == (found.current, 4)
@@ -279,12 +281,12 @@ def _is_small(asked: PlanOnCluster) -> bool:
     return asked.cluster.cores < TODAY.cores
 
 
-def test_a_rival_takes_the_place_of_what_misses_the_deadline() -> None:
-    found = executor_advice(ran(), HALVES, core_seconds, deadline_seconds=100.0)  # 110 today
+def test_current_size_that_misses_deadline_is_replaced_without_naming_a_rival() -> None:
+    found = executor_advice(ran(), HALVES, core_seconds, deadline_seconds=100.0)  # now: 110 s
     assert (found.best.executors, found.rival) == (8, None)
 
 
-def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> None:
+def test_conf_for_dynamic_allocation_and_local_mode_uses_their_settings() -> None:
     dynamic = {**CLUSTER, "spark.dynamicAllocation.enabled": "true"}
     assert advised(ran(settings=dynamic)).conf[0] == (
         "--conf spark.dynamicAllocation.maxExecutors=8"
@@ -297,18 +299,18 @@ def test_executors_that_come_and_go_and_local_mode_have_their_own_settings() -> 
     assert found.conf == ("--master local[4]", "--conf spark.driver.memory=30g")
 
 
-def test_on_databricks_the_number_of_workers_is_no_option_of_spark() -> None:
+def test_conf_on_databricks_is_empty() -> None:
     databricks = {**CLUSTER, "spark.databricks.clusterUsageTags.cloudProvider": "Azure"}
     found = advised(ran(settings=databricks))
     assert found.conf == ()
 
 
-def test_memory_is_told_as_it_was_set_and_not_rounded() -> None:
+def test_conf_reproduces_executor_memory_exactly_as_set() -> None:
     odd = {**CLUSTER, "spark.executor.memory": "47016m"}
     assert advised(ran(settings=odd)).conf[-1] == "--conf spark.executor.memory=47016m"
 
 
-def test_memory_that_no_log_tells_is_set_only_where_it_was_asked_for() -> None:
+def test_conf_sets_unknown_executor_memory_only_when_requested() -> None:
     untold = {name: value for name, value in CLUSTER.items() if "memory" not in name}
     found = advised(ran(settings=untold, held_bytes=0.0))
     assert not any("memory" in each for each in found.conf)
@@ -316,22 +318,22 @@ def test_memory_that_no_log_tells_is_set_only_where_it_was_asked_for() -> None:
     assert asked.conf[-1] == "--conf spark.executor.memory=8g"
 
 
-def test_stages_without_more_tasks_than_cores_are_named_where_more_cores_are_advised() -> None:
+def test_low_parallelism_stages_are_reported_where_more_cores_are_advised() -> None:
     wide, narrow = (advised(ran(low_parallelism_seconds=each)) for each in (0.0, 40.0))
     assert narrow.best.cluster.cores > TODAY.cores
     assert "stages with idle cores" not in shown(wide)
     assert shown(narrow)["stages with idle cores"].startswith("40 s, which more cores shorten")
 
 
-def test_memory_in_which_what_was_measured_does_not_fit_is_refused() -> None:
+def test_executor_memory_below_measured_need_is_refused() -> None:
     assert advised(memory_bytes=8 * GIB).conf[-1] == "--conf spark.executor.memory=8g"
     with pytest.raises(InvalidInputError, match="less than the 5420m that its tasks need"):
-        advised(memory_bytes=5 * GIB)  # 3 GiB of work are 60 % of 5 GiB, and 300 MiB
+        advised(memory_bytes=5 * GIB)  # needed: 3 GiB / 0.6 + 300 MiB
     with pytest.raises(InvalidInputError, match="spilled"):
         advised(ran(spilled_bytes=1), memory_bytes=12 * GIB)
 
 
-def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path) -> None:
+def test_held_bytes_are_largest_task_plus_mean_of_concurrent_others(tmp_path: Path) -> None:
     tasks = [FakeTask(1000, 2000, held=held) for held in (4 * GIB, *[GIB // 100] * 99)]
     (job,), _ = log_of(tasks).jobs(tmp_path)
     record = ApplicationRecord()
@@ -345,12 +347,12 @@ def test_the_largest_task_counts_whole_beside_others_of_the_mean(tmp_path: Path)
 
 
 def _moved(job: JobFacts, at: int, took: int) -> JobFacts:
-    """The same at another time."""
+    """Return the job at another time."""
     return replace(job, query=replace(job.query, started_at=at, ended_at=at + took))
 
 
-def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> None:
-    (job,), _ = log_of([FakeTask(1000, 11_000)]).jobs(tmp_path)  # a command at 1 s of its clock
+def test_time_before_the_first_query_is_counted_once(tmp_path: Path) -> None:
+    (job,), _ = log_of([FakeTask(1000, 11_000)]).jobs(tmp_path)  # starts at 1 s of the application
     began = START.timestamp() + 15.0
     counted = replace(
         query(),
@@ -366,11 +368,11 @@ def test_what_came_before_the_first_query_is_counted_once(tmp_path: Path) -> Non
     assert found is not None
     assert found.wall_seconds == pytest.approx(20.0)  # from the submission to the end
     assert found.non_query_seconds == pytest.approx(15.0)
-    assert found.low_parallelism_seconds == pytest.approx(5.0)  # never more than the queries
+    assert found.low_parallelism_seconds == pytest.approx(5.0)  # at most the query time
 
 
-def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) -> None:
-    """Two tasks side by side from second 1 to 5, one of 3 s from second 7 on, in 10 s."""
+def test_application_record_separates_task_seconds_and_idle_seconds(tmp_path: Path) -> None:
+    """Two tasks run in parallel from second 1 to 5, one from second 7 to 10."""
     stages = [[FakeTask(1000, 5000), FakeTask(1000, 5000)], [FakeTask(7000, 10_000)]]
     (job,), _ = log_of(*stages).jobs(tmp_path)
     record = ApplicationRecord()
@@ -384,7 +386,7 @@ def test_a_log_tells_the_time_of_its_tasks_and_that_without_any(tmp_path: Path) 
     assert found.least_seconds(1) >= 11.0
 
 
-def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
+def test_local_engine_is_compared_with_query_time_only() -> None:
     home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
 
     def seconds(asked: PlanOnCluster) -> float:
@@ -406,13 +408,13 @@ def test_an_engine_here_is_compared_with_the_queries_alone() -> None:
     assert 0.75 < chance < 0.99
 
 
-def test_an_engine_whose_machine_cannot_hold_the_data_is_not_asked_about() -> None:
+def test_local_engine_without_enough_memory_is_not_offered() -> None:
     small = ClusterConfig(nodes=1, cores=2, memory_bytes=1000)
     assert better_engine(advised(local_cluster=small, could_run=could_run)) is None
     assert better_engine(advised()) is None
 
 
-def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
+def test_local_engine_is_not_offered_for_queries_with_python_code() -> None:
     home = ClusterConfig(nodes=1, cores=2, memory_bytes=8 * GIB)
     asked = query()
     first, *others = asked.plan.workflow.operators
@@ -423,7 +425,7 @@ def test_queries_that_call_python_are_not_offered_to_an_engine_here() -> None:
     assert better_engine(advised(ran(calls), local_cluster=home, could_run=could_run)) is None
 
 
-def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
+def test_costs_of_compared_sizes_share_one_unit() -> None:
     found = executor_advice(ran(query(900.0)), by(lambda _: 900.0), core_seconds)
     shown = [str(texts_of(row)["cost"]) for row in size_rows(found, None)]
     assert (
@@ -432,7 +434,7 @@ def test_costs_that_stand_beside_each_other_have_one_unit() -> None:
     assert all(each.endswith(" core-hours") for each in shown)
 
 
-def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -> None:
+def test_newest_of_each_takes_last_run_and_orders_by_core_seconds() -> None:
     later = replace(query(), finished_at=START + timedelta(days=1))
     small = ran(group="small", wall_seconds=150.0)
     runs = [ran(later), ran(query()), small]
@@ -448,7 +450,7 @@ def test_of_an_application_the_last_run_counts_and_the_costliest_comes_first() -
     ]
 
 
-def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> None:
+def test_newest_of_each_orders_idle_shells_after_working_applications() -> None:
     idle = ran(group="shell", wall_seconds=9000.0, non_query_seconds=8990.0)
     works = ran(group="nightly", wall_seconds=110.0, non_query_seconds=10.0)
     assert [each.group for each in newest_of_each([idle, works])] == ["nightly", "shell"]
@@ -461,7 +463,9 @@ def test_shells_that_waited_for_their_user_do_not_come_before_what_works() -> No
         *((f"{each} (app-1)", f"{each} (app-1)") for each in SHELLS),
     ],
 )
-def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_path: Path) -> None:
+def test_interactive_applications_are_grouped_by_full_name_with_their_id(
+    name: str, group: str, tmp_path: Path
+) -> None:
     (job,), _ = log_of([FakeTask(1000, 2000)]).jobs(tmp_path)
     record = ApplicationRecord()
     record.add_job(replace(job, application=name))
@@ -471,14 +475,14 @@ def test_two_interactive_applications_are_two_jobs(name: str, group: str, tmp_pa
     assert found.group == group
 
 
-def test_queries_of_unknown_rows_are_asked_about_on_no_other_engine() -> None:
+def test_queries_with_unknown_rows_are_predicted_on_no_other_engine() -> None:
     unknown = replace(query(), origin=ExecutionMetadata(rows_known=0.0))
     here = ClusterConfig(1, 4, 8 * GIB)
     assert set(advised(ran(query()), local_cluster=here, could_run=could_run).engines) != set()
     assert advised(ran(query(), unknown), local_cluster=here, could_run=could_run).engines == {}
 
 
-def test_a_size_of_which_nothing_is_known_keeps_no_deadline() -> None:
+def test_prediction_without_known_rows_meets_no_deadline() -> None:
     def estimates(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
         basis = Evidence(EvidenceSource.UNKNOWN_ROWS)
         around = partial(Prediction, evidence=basis, extrapolating=True)

@@ -1,4 +1,4 @@
-"""Reasons say what the figures say, and nothing where they say nothing."""
+"""Reasons for advice: they quote the figures and are omitted where the figures give none."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def a_second_for_every_operator_elsewhere(question: PlanOnCluster) -> float:
     return 0.5 + sum(a is not b for a, b in zip(question.plan.platforms, MIXED, strict=True))
 
 
-def test_every_group_is_compared_with_its_best_other_place() -> None:
+def test_explain_compares_each_group_with_its_best_alternative_platform() -> None:
     found = advised(
         a_second_for_every_operator_elsewhere,
         PlanConstraints(ALL[:4], warm=WARM),
@@ -57,24 +57,24 @@ def test_every_group_is_compared_with_its_best_other_place() -> None:
     assert len(told) == 3
 
 
-def test_nothing_is_said_where_another_place_is_as_fast() -> None:
+def test_explain_is_empty_where_alternatives_are_equally_fast() -> None:
     found = advised(lambda _: 1.0, PlanConstraints(ALL[:3], warm=WARM))
     assert explain(found, ANY_SIZE, all_platforms=False) == []
 
 
-def test_memory_that_keeps_a_platform_away_is_told_in_bytes() -> None:
+def test_explain_gives_bytes_for_platform_excluded_by_memory() -> None:
     small = replace(FOUR_CORES, memory_bytes=200_000_000)
     found = advised(
         lambda _: 1.0, PlanConstraints((DUCKDB, POLARS, PANDAS), warm=WARM), sizes=[small]
     )
     [told] = explain(found, ANY_SIZE, all_platforms=False)
-    assert told == (  # of 40 MB that are read, ten bytes for one; polars takes 120 MB
+    assert told == (  # pandas needs ten times the 40 MB read, polars needs 120 MB
         "memory: pandas would need about 400.0 MB of 200.0 MB for #0 file source "
         "(--memory pandas=... if it has more)"
     )
 
 
-def test_starts_that_take_longer_than_the_choice_are_told() -> None:
+def test_explain_names_startup_longer_than_the_whole_choice() -> None:
     found = advised(
         lambda _: 1.0, PlanConstraints((DUCKDB, PANDAS, SPARK), warm=frozenset({DUCKDB}))
     )
@@ -87,7 +87,7 @@ def test_starts_that_take_longer_than_the_choice_are_told() -> None:
     assert told[0] == "everything on duckdb: 1 s in all instead of 1.35 s with pandas there"
 
 
-def test_what_is_not_installed_is_told_where_all_were_wished_for(
+def test_explain_names_uninstalled_platforms_only_if_all_were_requested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(presentation, "installed_platforms", lambda: (DUCKDB, PANDAS))
@@ -99,7 +99,7 @@ def test_what_is_not_installed_is_told_where_all_were_wished_for(
     assert explain(found, ANY_SIZE, all_platforms=False) == []
 
 
-def test_plans_are_named_by_what_differs() -> None:
+def test_platforms_text_names_a_plan_by_its_differences() -> None:
     mixed, chosen = Plan(learning(), MIXED), Plan.on_one_platform(learning(), POLARS)
     assert platforms_text(chosen) == platforms_text(chosen, mixed) == "polars"
     assert platforms_text(mixed) == "duckdb (#0-3), sklearn (#4-5)"
@@ -108,7 +108,7 @@ def test_plans_are_named_by_what_differs() -> None:
     assert numbers_text([7, 1, 2, 4]) == "#1-2, #4, #7"
 
 
-def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
+def test_explain_warns_of_platform_that_only_ran_much_smaller_jobs() -> None:
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB,), warm=WARM))
     [told] = explain(found, support_up_to({DUCKDB: 1000.0, PANDAS: 1e9}), all_platforms=False)
     assert told == (
@@ -119,7 +119,7 @@ def test_a_platform_that_only_ran_small_jobs_is_told() -> None:
         assert explain(found, near, all_platforms=False) == []
 
 
-def test_what_the_fastest_size_would_cost_is_told() -> None:
+def test_explain_gives_cost_of_the_fastest_size() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 2, 4)]
 
     def seconds(question: PlanOnCluster) -> float:
@@ -132,7 +132,7 @@ def test_what_the_fastest_size_would_cost_is_told() -> None:
     assert explain(replace(found, best=found.sizes[2]), ANY_SIZE, all_platforms=False) == []
 
 
-def test_no_saving_is_claimed_where_several_groups_read_what_moves() -> None:
+def test_explain_claims_no_saving_where_several_groups_read_the_moved_data() -> None:
     kinds = OperatorKind
     split = Workflow(
         (operator(kinds.FILE_SOURCE), operator(kinds.FILTER, 0), operator(kinds.FILTER, 0))

@@ -1,4 +1,4 @@
-"""Plans that run in turns: medians, failures, and who was the fastest."""
+"""Interleaved runs of several plans: medians, failures and the fastest plan."""
 
 import math
 
@@ -29,7 +29,7 @@ def plan(platform: Platform, startup: float = 0.0) -> Alternative:
 
 
 class Machine:
-    """Runs plans in the seconds that it is told; None does not end well."""
+    """A fake that runs plans in given seconds. None stands for a failure."""
 
     def __init__(self, seconds: dict[Platform, list[float | None]]) -> None:
         self._seconds = {platform: iter(each) for platform, each in seconds.items()}
@@ -43,7 +43,7 @@ class Machine:
         return Trial(platforms, S.OK, Measurement(seconds))
 
 
-def test_plans_take_turns_and_medians_count() -> None:
+def test_measure_plans_alternates_order_and_returns_medians() -> None:
     machine = Machine({DUCKDB: [3.0, 9.0, 4.0], POLARS: [1.0, 1.5, 8.0]})
     told: list[tuple[int, int]] = []
     found = measure_plans(
@@ -54,7 +54,7 @@ def test_plans_take_turns_and_medians_count() -> None:
     assert told == [(number, 6) for number in range(1, 7)]
 
 
-def test_what_failed_is_not_run_again_and_says_why() -> None:
+def test_measure_plans_stops_running_a_failed_plan_and_gives_the_reason() -> None:
     machine = Machine({DUCKDB: [3.0, 3.0, 3.0], PANDAS: [1.0, None]})
     found = measure_plans(machine, [plan(PANDAS), plan(DUCKDB)], repeats=3)
     assert machine.ran.count(PANDAS) == 2
@@ -63,14 +63,14 @@ def test_what_failed_is_not_run_again_and_says_why() -> None:
     assert fastest(found[:1]) is None
 
 
-def test_starts_count_as_they_do_in_the_choice() -> None:
+def test_fastest_adds_startup_seconds_to_measured_seconds() -> None:
     quick = MeasuredChoice(1.0, plan=plan(SPARK, 14.0))
     slow = MeasuredChoice(2.0, plan=plan(DUCKDB, 0.1))
     assert (quick.seconds, slow.seconds) == (15.0, 2.1)
     assert fastest([quick, slow]) is slow
 
 
-def test_nobody_waits_for_a_jvm_that_he_did_not_ask_for() -> None:
+def test_runnable_alternatives_exclude_spark_unless_all_are_requested() -> None:
     found = advised(lambda _: 1.0, PlanConstraints((DUCKDB, POLARS, SPARK)))
     run = [each.plan.platforms for each in runnable_alternatives(found, all_of_them=False)]
     assert (POLARS,) * 6 in run

@@ -1,4 +1,4 @@
-"""Pictures of advice: every operator is drawn, named where there is room."""
+"""Charts of advice: every operator is drawn, and named if there is room."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def drawn(path: Path, length: int) -> str:
     return path.read_text()
 
 
-def test_operators_plans_and_sizes_are_named(tmp_path: Path) -> None:
+def test_plan_chart_names_operators_plans_and_sizes(tmp_path: Path) -> None:
     text = drawn(tmp_path / "advice.html", 4)
     for words in ("#0 file source", "#3 filter", "chosen", "1 core, chosen", "4 cores", "polars"):
         assert words in text
@@ -34,12 +34,12 @@ def test_operators_plans_and_sizes_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_many_operators_are_dots(tmp_path: Path) -> None:
+def test_plan_chart_with_many_operators_draws_unnamed_dots(tmp_path: Path) -> None:
     few, many = (drawn(tmp_path / f"{length}.html", length) for length in (62, 90))
     assert "#0 file source" not in few + many
     assert many.count("<use") > few.count("<use")
 
 
-def test_a_picture_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+def test_plan_chart_that_cannot_be_written_raises_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot write the chart"):
         drawn(tmp_path / "nowhere" / "advice.html", 2)

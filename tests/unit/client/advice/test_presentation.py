@@ -1,4 +1,4 @@
-"""What people read about advice, and about the runs that came of it."""
+"""Texts and tables about advice and about its measured runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,7 +47,7 @@ def seconds(question: PlanOnCluster) -> float:
     return SECONDS[next(iter(used))] if len(used) == 1 else 3.0
 
 
-def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
+def test_headline_gives_platform_time_interval_and_startup() -> None:
     told = headline(advised(seconds, COLD))
     assert told.startswith("recommended: duckdb with 4 cores: 1.1 s, 90% interval ")
     assert told.endswith("; 100 ms of it to start")
@@ -57,7 +57,10 @@ def test_one_sentence_says_where_how_long_and_what_of_it_is_a_start() -> None:
 
 
 def mixed_by(share: float) -> Callable[[PlanOnCluster], float]:
-    """DuckDB for the first operator saves that share of a second; it runs on Polars today."""
+    """Return a predictor for a job that takes 1 s on Polars, its current platform.
+
+    DuckDB saves `share` of it. A mixed plan takes 3 s.
+    """
 
     def taking(question: PlanOnCluster) -> float:
         platforms = question.plan.platforms
@@ -68,7 +71,9 @@ def mixed_by(share: float) -> Callable[[PlanOnCluster], float]:
 
 
 @pytest.mark.parametrize(("share", "is_open"), [(0.01, True), (0.5, False)])
-def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bool) -> None:
+def test_indistinguishable_current_plan_is_recommended_over_the_fastest(
+    share: float, is_open: bool
+) -> None:
     wishes = replace(COLD, warm=frozenset({DUCKDB, POLARS}))
     found = advised(mixed_by(share), wishes, what=job(today=POLARS))
     assert set(found.choice.plan.platforms) == {DUCKDB}
@@ -90,7 +95,7 @@ def test_below_what_can_be_told_one_takes_what_one_has(share: float, is_open: bo
 
 
 @pytest.mark.parametrize(("mixed", "is_open"), [(0.99, True), (0.5, False)])
-def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_simpler(
+def test_indistinguishable_simpler_plan_is_recommended_over_the_mixed_one(
     mixed: float, is_open: bool
 ) -> None:
     def taking(question: PlanOnCluster) -> float:
@@ -115,7 +120,7 @@ def test_one_of_two_plans_that_cannot_be_told_apart_is_advised_and_it_is_the_sim
         )
 
 
-def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
+def test_current_plan_on_excluded_platform_is_not_recommended() -> None:
     nearly = {DUCKDB: 0.99, PANDAS: 5.0}
 
     def taking(question: PlanOnCluster) -> float:
@@ -132,14 +137,14 @@ def test_a_plan_that_may_not_be_is_not_what_one_keeps() -> None:
     assert told.endswith("so take either")
 
 
-def test_what_runs_already_is_compared_with_nothing() -> None:
+def test_choice_equal_to_current_plan_has_no_rival() -> None:
     found = advised(seconds, COLD, what=job(today=DUCKDB))
     assert found.rivalry is None
     assert no_difference(found) is None
     assert advice_facts(found, [])["compared"] is None
 
 
-def test_advice_says_what_its_time_rests_on() -> None:
+def test_advice_facts_include_evidence_of_the_prediction() -> None:
     found = advised(seconds, COLD)
     assert evidence_sentence(found) == "evidence: own jobs of its kind"
     assert advice_facts(found, [])["evidence"] == "own jobs of its kind"
@@ -155,14 +160,16 @@ def test_advice_says_what_its_time_rests_on() -> None:
         ),
     ],
 )
-def test_the_verdict_on_a_deadline(deadline: float, says: str) -> None:
+def test_deadline_sentence_gives_probability_for_met_and_missed_deadline(
+    deadline: float, says: str
+) -> None:
     assert str(deadline_sentence(advised(seconds, COLD, deadline_seconds=deadline))).startswith(
         says
     )
     assert deadline_sentence(advised(seconds, COLD)) is None
 
 
-def test_rivals_are_told_by_how_much_slower_they_are() -> None:
+def test_plan_rows_show_slowdown_of_each_rival_and_mark_the_current_plan() -> None:
     found = advised(seconds, PlanConstraints((DUCKDB, SPARK)), what=job(today=SPARK))
     lines = [texts_of(each) for each in plan_rows(found)]
     assert [lines[0]["plan"], lines[0]["slower"]] == ["chosen", "1.00x"]
@@ -171,7 +178,7 @@ def test_rivals_are_told_by_how_much_slower_they_are() -> None:
     assert today["slower"] == f"{18 / 1.1:.2f}x"
 
 
-def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
+def test_size_rows_mark_the_choice_and_show_nodes_only_where_they_differ() -> None:
     sizes = [replace(FOUR_CORES, cores=each) for each in (1, 4)]
     lines = size_lines(advised(seconds, COLD, sizes=sizes, deadline_seconds=60.0))
     assert [line[""] for line in lines] == ["->", " "]
@@ -186,7 +193,7 @@ def test_sizes_show_which_is_chosen_and_nodes_only_where_they_differ() -> None:
     ]
 
 
-def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
+def test_size_rows_mark_sizes_with_fixed_partitions() -> None:
     operators = tuple(replace(each, partitions=200) for each in learning().operators)
     what = Job(Plan.on_one_platform(Workflow(operators), DUCKDB), FOUR_CORES)
     found = advised(seconds, COLD, sizes=[replace(FOUR_CORES, cores=2), FOUR_CORES], what=what)
@@ -196,7 +203,7 @@ def test_sizes_say_where_a_plan_keeps_its_partitions() -> None:
     assert "remarks" not in size_lines(advised(seconds, COLD))[0]
 
 
-def test_what_extrapolates_is_marked_and_explained() -> None:
+def test_extrapolating_prediction_is_marked_and_explained_in_legend() -> None:
     sure, unsure = advised(seconds, COLD), advised(seconds, COLD, inside=False)
     assert legend(sure) is None
     assert str(legend(unsure)).startswith("* extrapolating")
@@ -205,7 +212,10 @@ def test_what_extrapolates_is_marked_and_explained() -> None:
 
 
 def runs(*measured: float | None) -> tuple[str, list[dict[str, object]]]:
-    """What is told of the choice (DuckDB) and its rivals, by their run times."""
+    """Return outcome text and rows for the choice (DuckDB) and its rivals.
+
+    `measured` holds their seconds, None for a failed run.
+    """
     found = advised(
         seconds, PlanConstraints((DUCKDB, POLARS, PANDAS), warm=frozenset({DUCKDB, POLARS}))
     )
@@ -247,7 +257,7 @@ SECONDS |= {PANDAS: 9.0}
         ((None, None), "no plan ended well", [("out of memory", None)] * 2),
     ],
 )
-def test_who_was_the_fastest_and_by_how_much(
+def test_outcome_names_fastest_measured_plan_and_its_ratio(
     measured: tuple[float | None], says: str, texts: list[tuple[str, bool | None]]
 ) -> None:
     told, lines = runs(*measured)

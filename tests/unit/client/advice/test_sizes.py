@@ -1,4 +1,4 @@
-"""Sizes of a cluster: which are compared, and which one is right."""
+"""Cluster sizes: the compared sizes and the recommended one."""
 
 from dataclasses import replace
 
@@ -26,20 +26,20 @@ def pairs(sizes: list[ClusterConfig]) -> list[tuple[int, int, int]]:
     return [(each.nodes, each.cores, each.memory_bytes) for each in sizes]
 
 
-def test_by_default_powers_of_two_up_to_what_there_is() -> None:
+def test_sizes_of_defaults_to_powers_of_two_up_to_the_current_size() -> None:
     assert pairs(sizes_of(ONE, None, None)) == [(1, n, 12) for n in (1, 2, 4, 6)]
     whole_nodes = [(1, 8, 100), (2, 16, 200), (4, 32, 400), (5, 40, 500)]
     assert pairs(sizes_of(FIVE, None, None)) == whole_nodes
 
 
-def test_cores_are_counted_over_all_nodes_and_nodes_bring_theirs() -> None:
+def test_sizes_of_counts_cores_over_all_nodes_and_derives_them_from_nodes() -> None:
     assert pairs(sizes_of(FIVE, [10, 80], None)) == [(5, 10, 500), (10, 80, 1000)]
     assert pairs(sizes_of(ONE, None, [3])) == [(3, 18, 36)]
     both = sizes_of(ONE, [2, 4], [1, 4])
     assert pairs(both) == [(1, 2, 12), (1, 4, 12), (4, 4, 48)]
 
 
-def test_a_node_needs_a_core_and_comparisons_end_somewhere() -> None:
+def test_sizes_of_refuses_nodes_without_a_core_and_too_many_sizes() -> None:
     with pytest.raises(InvalidSizesError, match="4 nodes and fewer cores"):
         sizes_of(ONE, [2], [4])
     with pytest.raises(InvalidSizesError, match=f"33 sizes are too many .* {MOST_SIZES}"):
@@ -57,7 +57,7 @@ def sized(seed: int, cores: list[int], deadline: float | None) -> list[ClusterCh
     st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True),
     st.floats(0.05, 60),
 )
-def test_the_right_size_is_what_brute_force_says(
+def test_choose_size_with_deadline_matches_brute_force(
     seed: int, cores: list[int], deadline: float
 ) -> None:
     found = sized(seed, cores, deadline)
@@ -75,7 +75,7 @@ def test_the_right_size_is_what_brute_force_says(
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 1000), st.lists(st.integers(1, 64), min_size=1, max_size=5, unique=True))
-def test_without_a_deadline_little_time_is_not_worth_many_cores(
+def test_choose_size_without_deadline_takes_cheapest_near_the_fastest(
     seed: int, cores: list[int]
 ) -> None:
     found = sized(seed, cores, None)
@@ -86,7 +86,7 @@ def test_without_a_deadline_little_time_is_not_worth_many_cores(
     assert right.core_seconds == min(able)
 
 
-def test_what_starts_later_than_the_deadline_has_no_chance() -> None:
+def test_size_with_startup_beyond_the_deadline_has_probability_zero() -> None:
     [late] = sized(1, [1], 0.01)
     assert late.choice.startup_seconds > 0.01
     assert (late.chance, late.holds) == (0.0, False)
@@ -96,7 +96,7 @@ EIGHT_CORES = replace(FOUR_CORES, cores=8)
 
 
 def by_cores(of_eight: float) -> Seconds:
-    """A second for everything on four cores, on eight cores that share of it."""
+    """Return a predictor: 1 s on four cores and `of_eight` seconds on eight cores."""
 
     def taking(question: PlanOnCluster) -> float:
         switches = len(set(question.plan.platforms)) > 1
@@ -106,10 +106,10 @@ def by_cores(of_eight: float) -> Seconds:
 
 
 @pytest.mark.parametrize("deadline", [None, 20.0])
-def test_what_cannot_be_told_to_be_better_is_no_reason_for_another_size(
+def test_indistinguishable_size_keeps_the_current_size(
     deadline: float | None,
 ) -> None:
-    of_eight = 0.88 if deadline is None else 0.4  # faster by a little, cheaper by a little
+    of_eight = 0.88 if deadline is None else 0.4  # slightly faster or slightly cheaper
     advice = advised(by_cores(of_eight), sizes=(FOUR_CORES, EIGHT_CORES), deadline_seconds=deadline)
     assert choose_size(advice.sizes) is advice.rival_size
     assert advice.best.cluster == FOUR_CORES
@@ -125,7 +125,7 @@ def test_what_cannot_be_told_to_be_better_is_no_reason_for_another_size(
         assert "fewest" not in (deadline_sentence(advice) or "")
 
 
-def test_a_size_that_is_surely_faster_or_cheaper_or_keeps_the_deadline_is_taken() -> None:
+def test_size_distinguishably_faster_cheaper_or_in_time_is_chosen() -> None:
     sizes = (FOUR_CORES, EIGHT_CORES)
     for of_eight, deadline in ((0.6, None), (0.3, 20.0), (0.9, 1.05)):
         advice = advised(by_cores(of_eight), sizes=sizes, deadline_seconds=deadline)

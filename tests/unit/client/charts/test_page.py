@@ -1,4 +1,4 @@
-"""HTML is made by templates that escape what is put into them."""
+"""HTML templates escape all inserted text."""
 
 import pytest
 from jinja2 import UndefinedError

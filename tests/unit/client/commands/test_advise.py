@@ -1,4 +1,4 @@
-"""`fedperf advise`: a plan and a size, reasons, real runs, and one clear line for bad input."""
+"""`fedperf advise` on workflows and programs: plan, size, reasons, runs and error messages."""
 
 import json
 import re
@@ -22,10 +22,10 @@ from fedperf_shared.runtime.command_line import EXIT_CODES, NO_ANSWER
 from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import REFERENCE
-from tests.unit.client.homes import empty_home, fedperf, with_history
-from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.data_directories import empty_home, fedperf, with_history
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.client.profiling.trials.test_profiler import program
-from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.workflow_files import GOOD
 from tests.unit.shared.console_programs import contents, nothing_lost
 
@@ -69,7 +69,7 @@ def data(tmp_path: Path) -> Path:
 EMBEDDED = ("--platforms", "duckdb,polars,pandas")
 
 
-def test_a_workflow_gets_a_platform_for_every_operator_and_a_size(
+def test_advise_workflow_chooses_platform_per_operator_and_cheapest_size(
     home: Home, workflow: Path
 ) -> None:
     found = advice(home, workflow, *EMBEDDED, "--deadline", "100h")
@@ -91,7 +91,9 @@ def test_a_workflow_gets_a_platform_for_every_operator_and_a_size(
     assert found["is_exact"] is True
 
 
-def test_people_get_one_screen(home: Home, workflow: Path) -> None:
+def test_advise_text_output_contains_all_parts_within_fifty_lines(
+    home: Home, workflow: Path
+) -> None:
     ended = fedperf(home, "advise", workflow, *EMBEDDED, "--deadline", "100h")
     assert ended.code == 0
     assert ended.out.startswith("recommended: ")
@@ -108,7 +110,7 @@ def test_people_get_one_screen(home: Home, workflow: Path) -> None:
     assert len(ended.out.splitlines()) < 50
 
 
-def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
+def test_advise_with_unmeetable_deadline_exits_with_documented_code(
     home: Home, workflow: Path
 ) -> None:
     asked = ["advise", workflow, *EMBEDDED, "--deadline", "1ms", "--cores", "1,2"]
@@ -127,7 +129,7 @@ def test_no_size_in_time_is_one_line_the_fastest_and_the_documented_code(
     assert f"7 {EXIT_CODES[NO_ANSWER]}" in REFERENCE.read_text()
 
 
-def test_an_own_execution_is_asked_by_its_id_and_what_it_does_today_is_beside(home: Home) -> None:
+def test_advise_stored_execution_by_id_includes_its_current_plan(home: Home) -> None:
     found = advice(home, "--execution", "own-3", "--warm", "duckdb,polars,pandas,sklearn,spark")
     [own] = [each for each in executions_of_world(0, 12, "own") if each.execution_id == "own-3"]
     choice, plans = found["choice"], found["plans"]
@@ -140,7 +142,7 @@ def test_an_own_execution_is_asked_by_its_id_and_what_it_does_today_is_beside(ho
     assert max(size["cores"] for size in found["sizes"]) == own.cluster.cores  # type: ignore[attr-defined]
 
 
-def test_pins_and_warm_platforms_are_kept_to(home: Home, workflow: Path) -> None:
+def test_advise_respects_pins_and_warm_platforms(home: Home, workflow: Path) -> None:
     found = advice(home, workflow, *EMBEDDED, "--pin", "aggregate=pandas", "--pin", "0=polars")
     choice = found["choice"]
     assert isinstance(choice, dict)
@@ -151,16 +153,14 @@ def test_pins_and_warm_platforms_are_kept_to(home: Home, workflow: Path) -> None
     assert warm["startup_seconds"] == 0
 
 
-def test_a_method_of_search_is_no_option_and_the_error_says_what_to_do(
-    home: Home, workflow: Path
-) -> None:
+def test_advise_with_removed_option_method_fails_with_hint(home: Home, workflow: Path) -> None:
     ended = fedperf(home, "advise", workflow, "--method", "greedy")
     assert (ended.code, ended.out) == (2, "")
     assert "--method was removed: leave it out" in ended.err
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
-def test_pictures_are_drawn(
+def test_advise_plot_writes_png_or_html(
     suffix: str, start: bytes, home: Home, workflow: Path, tmp_path: Path
 ) -> None:
     picture = tmp_path / f"advice{suffix}"
@@ -174,9 +174,7 @@ def test_pictures_are_drawn(
             assert words in picture.read_text()
 
 
-def test_a_program_is_counted_and_nothing_of_it_is_stored_unless_it_runs(
-    home: Home, data: Path
-) -> None:
+def test_advise_program_without_execute_stores_no_execution(home: Home, data: Path) -> None:
     before = stored(home)
     found = advice(home, data.parent / "totals.json", "--data", data, *EMBEDDED, "--cores", "1")
     choice = found["choice"]
@@ -187,7 +185,9 @@ def test_a_program_is_counted_and_nothing_of_it_is_stored_unless_it_runs(
 
 
 @pytest.mark.slow
-def test_the_choice_and_its_rivals_run_for_real_and_are_stored(home: Home, data: Path) -> None:
+def test_advise_execute_runs_choice_and_rivals_and_stores_their_executions(
+    home: Home, data: Path
+) -> None:
     before = stored(home)
     asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
     began = time.perf_counter()
@@ -210,7 +210,7 @@ def test_the_choice_and_its_rivals_run_for_real_and_are_stored(home: Home, data:
     assert [o.output_rows for o in newest.plan.workflow.operators] == [100, 60, 4, 4]
 
 
-def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data: Path) -> None:
+def test_advise_execute_text_output_shows_predictions_and_outcome(home: Home, data: Path) -> None:
     asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
     ended = fedperf(home, "advise", *asked, "--platforms", "duckdb", "--repeats", "1")
     assert ended.code == 0
@@ -226,7 +226,7 @@ def test_people_see_what_was_predicted_beside_what_was_measured(home: Home, data
     assert re.fullmatch(r"[\d.]+ m?s", row["predicted"])
 
 
-def test_a_fetched_model_gets_additive_costs_of_its_own(
+def test_advise_with_fetched_model_stores_one_additive_surrogate(
     home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(surrogate_store, "load_public_plans", lambda: ())
@@ -236,7 +236,9 @@ def test_a_fetched_model_gets_additive_costs_of_its_own(
         assert len(list(home.models.glob("head-*"))) == 1
 
 
-def test_before_any_execution_the_user_is_told_what_to_do(empty: Home, workflow: Path) -> None:
+def test_advise_without_executions_suggests_ingest_and_marks_extrapolation(
+    empty: Home, workflow: Path
+) -> None:
     ended = fedperf(empty, "advise", workflow, *EMBEDDED)
     assert ended.code == 0
     assert "fedperf ingest FILE" in ended.err
@@ -314,7 +316,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
 
 @pytest.mark.usefixtures("workflow", "data")
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_nothing_is_lost(
+def test_advise_with_bad_input_fails_in_one_line_and_preserves_all_files(
     case: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -331,7 +333,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
     assert nothing_lost(before, home.directory)
 
 
-def test_a_platform_that_own_executions_ran_on_needs_no_installation(
+def test_advise_considers_uninstalled_platforms_of_local_executions(
     home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constraints, "installed_platforms", lambda: (Platform.DUCKDB,))
@@ -340,7 +342,7 @@ def test_a_platform_that_own_executions_ran_on_needs_no_installation(
     assert {name for each in found for name in each["platforms"]} == {"duckdb", "polars", "pandas"}
 
 
-def test_what_is_to_run_here_needs_its_platforms_here(
+def test_advise_program_on_uninstalled_platform_is_refused(
     home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constraints, "installed_platforms", lambda: (Platform.DUCKDB,))
@@ -351,7 +353,7 @@ def test_what_is_to_run_here_needs_its_platforms_here(
 
 
 @pytest.mark.slow
-def test_advice_needs_no_torch(home: Home, workflow: Path) -> None:
+def test_advise_imports_no_torch(home: Home, workflow: Path) -> None:
     program = (
         "import sys\n"
         "from fedperf_client import cli\n"

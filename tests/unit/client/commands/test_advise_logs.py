@@ -1,4 +1,4 @@
-"""`fedperf advise LOGS`: from logs to `--conf` lines that keep a deadline, in one command."""
+"""`fedperf advise LOGS`: `--conf` lines that meet a deadline, from event logs alone."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.command_line import NO_ANSWER
 from tests.fakes.measured_logs import FakeTask, started
 from tests.fakes.spark_logs import APP_START, SQL, grouped, node
-from tests.unit.client.homes import empty_home, fedperf
+from tests.unit.client.data_directories import empty_home, fedperf
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def logs(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
+def test_advise_logs_prints_conf_lines_and_stores_the_executions(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs, "--deadline", "9d")
     assert ended.code == 0, ended.err
     assert "queries: 1\nrun time: 11 s\n" in ended.out
@@ -46,7 +46,9 @@ def test_a_directory_of_logs_becomes_conf_lines(home: Home, logs: Path) -> None:
     assert len(fedperf(home, "runs", "--json").rows()) == 1
 
 
-def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Path) -> None:
+def test_advise_logs_orders_applications_by_core_hours_and_counts_runs(
+    home: Home, logs: Path
+) -> None:
     log = (logs / "app-1").read_text()
     name = json.loads(next(line for line in log.splitlines() if '"App Name"' in line))["App Name"]
     (logs / "app-2").write_text(log)
@@ -64,7 +66,7 @@ def test_the_order_of_applications_and_their_runs_are_told(home: Home, logs: Pat
     assert (first["runs"], first["core_seconds_of_runs"]) == (2, 2 * 12 * first["wall_seconds"])
 
 
-def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path) -> None:
+def test_advise_logs_with_unmeetable_deadline_exits_with_its_code(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs / "app-1", "--deadline", "1ms", "--json")
     assert ended.code == NO_ANSWER
     found = ended.json()
@@ -74,13 +76,15 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(home: Home, logs: Path
     assert [each["executors"] for each in application["sizes"]] == [1, 2, 3, 4]
 
 
-def test_options_without_a_meaning_for_logs_are_refused(home: Home, logs: Path) -> None:
+def test_advise_logs_refuses_options_for_workflows_only(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs, "--cores", "4", "--execute")
     assert ended.code == 2
     assert "--cores, --execute: not for Spark logs" in " ".join(ended.err.split())
 
 
-def test_prices_are_shown_in_money(home: Home, logs: Path, tmp_path: Path) -> None:
+def test_advise_logs_with_prices_shows_cost_in_currency(
+    home: Home, logs: Path, tmp_path: Path
+) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text('currency = "EUR"\ncore = 36\n')
     assert "EUR " not in fedperf(home, "advise", logs).out
@@ -100,7 +104,7 @@ def test_prices_are_shown_in_money(home: Home, logs: Path, tmp_path: Path) -> No
         (("--prices", "none.toml"), "does not exist"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(
+def test_advise_logs_with_invalid_option_value_fails_in_one_line(
     home: Home, logs: Path, options: tuple[str, str], told: str
 ) -> None:
     ended = fedperf(home, "advise", logs, *options)
@@ -108,12 +112,12 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert told in ended.complaint()
 
 
-def test_options_that_do_not_go_together_are_wrong_usage(home: Home, logs: Path) -> None:
+def test_advise_with_conflicting_options_exits_with_usage_error(home: Home, logs: Path) -> None:
     assert fedperf(home, "advise", logs, "--by", "06:00", "--deadline", "1h").code == 2
     assert fedperf(home, "advise", "--execution", "1", "--prices", "prices.toml").code == 2
 
 
-def test_a_directory_without_logs_is_refused(home: Home, tmp_path: Path) -> None:
+def test_advise_logs_refuses_directory_without_logs(home: Home, tmp_path: Path) -> None:
     empty = tmp_path / "nothing"
     empty.mkdir()
     assert "no Spark log" in fedperf(home, "advise", empty).complaint()

@@ -1,4 +1,4 @@
-"""`fedperf profile`: what it checks before it runs, and what it leaves when nothing ran well."""
+"""`fedperf profile`: checks before the first trial, and results after failed trials."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fedperf_client import cli
 from fedperf_client.home.config import Home, write_private
 from fedperf_shared.runtime.command_line import EXIT_CODES, NOTHING_MEASURED
 from tests.pages import REFERENCE
-from tests.unit.client.homes import fedperf
+from tests.unit.client.data_directories import fedperf
 from tests.unit.client.profiling.campaign.campaigns import (
     BUSY,
     GRID,
@@ -48,7 +48,7 @@ def profile(
 
 
 @pytest.mark.slow
-def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) -> None:
+def test_profile_with_only_failed_trials_keeps_earlier_results(home: Home) -> None:
     results = home.directory / "campaigns" / "nightly"
     assert profile(home, command("true")).code == 0
     before = contents(results)
@@ -66,7 +66,7 @@ def test_a_campaign_whose_every_trial_failed_keeps_the_good_results(home: Home) 
     assert facts["report"] is None
 
 
-def test_people_read_what_was_found_and_where_it_lies(
+def test_profile_text_output_shows_status_extremes_and_next_command(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = iter([BUSY, QUIET, *[QUIET] * 20])
@@ -76,7 +76,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     assert ended.code == 0
     lines = dict(line.split(": ", 1) for line in ended.out.splitlines())
     assert lines["status"].startswith("4 ok, 1 noisy (noisy ones count as well; 1 of them ran aga")
-    assert "repeat noise" not in lines  # one repetition
+    assert "repeat noise" not in lines  # one repetition per configuration
     assert lines["fastest"].endswith(" at rows=100,workers=2")
     assert lines["slowest"].endswith(" at rows=200,workers=1")
     assert lines["ask"] == "fedperf predict --campaign nightly --at rows=200,workers=1"
@@ -84,7 +84,7 @@ def test_people_read_what_was_found_and_where_it_lies(
     assert fedperf(home, *lines["ask"].split()[1:]).code == 0
 
 
-def test_a_campaign_file_that_is_not_there_is_one_line_that_says_what_it_would_be(
+def test_profile_with_missing_file_describes_the_expected_file(
     home: Home,
 ) -> None:
     ended = run(cli.main, "--home", home.directory, "profile", "nix.toml")
@@ -94,7 +94,7 @@ def test_a_campaign_file_that_is_not_there_is_one_line_that_says_what_it_would_b
     )
 
 
-def test_a_dry_run_says_why_there_may_be_more_trials(home: Home) -> None:
+def test_profile_dry_run_explains_possible_extra_trials(home: Home) -> None:
     said = profile(home, command("true"), "--dry-run", settings="repetitions = 1")
     assert "trials: 4, more where one is noisy or fails: it runs again\n" in said.out
     assert "trials: 4\n" in profile(home, command("true"), "--dry-run").out  # no retries
@@ -104,7 +104,7 @@ def test_a_dry_run_says_why_there_may_be_more_trials(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_a_campaign_that_succeeded_in_part_replaces_results(home: Home) -> None:
+def test_profile_with_partly_failed_trials_replaces_results(home: Home) -> None:
     results = home.directory / "campaigns" / "nightly"
     assert profile(home, command("true")).code == 0
     before = contents(results)
@@ -116,7 +116,7 @@ def test_a_campaign_that_succeeded_in_part_replaces_results(home: Home) -> None:
 
 
 @pytest.mark.slow
-def test_what_failed_is_written_where_no_results_are_or_none_that_measured(home: Home) -> None:
+def test_profile_with_only_failed_trials_writes_report_if_none_has_measurements(home: Home) -> None:
     report = home.directory / "campaigns" / "nightly" / "report.html"
     assert profile(home, command("false")).code == NOTHING_MEASURED
     first = report.read_bytes()
@@ -124,7 +124,7 @@ def test_what_failed_is_written_where_no_results_are_or_none_that_measured(home:
     assert report.read_bytes() != first
 
 
-def test_results_that_cannot_be_read_count_as_measured(tmp_path: Path) -> None:
+def test_holds_measurements_is_true_for_unreadable_results(tmp_path: Path) -> None:
     assert not holds_measurements(tmp_path / "none")
     for number, content in enumerate((b"{}", b"[]", b"no JSON", b'{"configurations": 1}')):
         write_private(tmp_path / str(number) / "summary.json", content)
@@ -133,11 +133,11 @@ def test_results_that_cannot_be_read_count_as_measured(tmp_path: Path) -> None:
     assert holds_measurements(tmp_path / "old")
 
 
-def test_the_exit_code_is_documented() -> None:
+def test_profile_exit_code_for_no_measurement_is_documented() -> None:
     assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in REFERENCE.read_text()
 
 
-def test_trials_find_the_environment_that_the_program_found(
+def test_profile_trials_do_not_inherit_thread_limits_of_the_program(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
@@ -155,7 +155,7 @@ def test_trials_find_the_environment_that_the_program_found(
         (("job-{rows}",), "there is no program 'job-200' on the PATH"),
     ],
 )
-def test_a_dry_run_finds_commands_that_cannot_be_started(
+def test_profile_dry_run_refuses_commands_that_cannot_be_started(
     home: Home, words: tuple[str, ...], said: str
 ) -> None:
     beside = home.directory.parent
@@ -178,7 +178,9 @@ def test_a_dry_run_finds_commands_that_cannot_be_started(
         ("leaving:total", "SystemExit"),
     ],
 )
-def test_a_dry_run_finds_functions_that_are_not_there(home: Home, target: str, said: str) -> None:
+def test_profile_dry_run_refuses_functions_that_cannot_be_imported(
+    home: Home, target: str, said: str
+) -> None:
     write_jobs(home.directory.parent)
     ended = profile(home, function(target), "--dry-run")
     assert ended.code == 3
@@ -186,7 +188,7 @@ def test_a_dry_run_finds_functions_that_are_not_there(home: Home, target: str, s
     assert said in ended.complaint()
 
 
-def test_a_dry_run_starts_nothing(home: Home) -> None:
+def test_profile_dry_run_calls_no_component_and_writes_no_campaign(home: Home) -> None:
     beside = home.directory.parent
     write_jobs(beside)
     assert profile(home, function("jobs:total"), "--dry-run").code == 0
@@ -195,14 +197,14 @@ def test_a_dry_run_starts_nothing(home: Home) -> None:
     assert not (home.directory / "campaigns").exists()
 
 
-def test_what_a_component_before_may_make_is_not_missed(home: Home) -> None:
+def test_profile_dry_run_accepts_programs_built_by_earlier_components(home: Home) -> None:
     build = command("cc", "-o", "job").replace('"cc"', '"true"').replace('"job"\nc', '"build"\nc')
     built = command("./job", more='after = ["build"]')
     assert profile(home, build + built, "--dry-run").code == 0
     assert profile(home, command("{trial_directory}/job"), "--dry-run").code == 0
 
 
-def test_unknown_keys_come_with_the_one_that_may_be_meant(home: Home) -> None:
+def test_unknown_campaign_and_config_keys_suggest_the_closest_known_key(home: Home) -> None:
     grid = GRID.replace("[100, 200]", "{ start = 1, stop = 2, steps = 1 }")
     wrong = command("true", more='kid = "sort"')
     said = profile(home, wrong + "[runn]\n", "--dry-run", grid=grid).complaint()

@@ -1,4 +1,4 @@
-"""`fedperf doctor`: every check finds what was broken on purpose, and hides no other."""
+"""`fedperf doctor`: each check detects its defect and does not hide other defects."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +35,7 @@ from fedperf_shared.errors import FedperfError
 from fedperf_shared.exchange import Status
 from fedperf_shared.identity import new_private_key
 from tests.unit.client.executions import make_execution
-from tests.unit.client.public import install_start
+from tests.unit.client.pretrained_model import install_start
 from tests.unit.client.release.periods import START, calendar
 from tests.unit.shared.console_programs import Ended, contents, run
 
@@ -119,7 +119,7 @@ def begin_period(home: Home) -> PrivacyLedger:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A home that is joined, has executions and a period, and in which all is well."""
+    """Return a healthy data directory: joined, with executions and an active period."""
     home = Home(tmp_path_factory.mktemp("template") / "home")
     assert run(cli.main, "--home", home.directory, "init").code == 0
     home.config.write_text('watch_paths = [".."]\n')
@@ -139,7 +139,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def home(template: Home, tmp_path: Path) -> Home:
-    """The same, to be broken."""
+    """Return a copy of the template that a test may damage."""
     shutil.copytree(template.directory, tmp_path / "home")
     return Home(tmp_path / "home")
 
@@ -152,7 +152,7 @@ def bad(home: Home, around: Environment = AROUND) -> set[str]:
     return {each.check for each in examine(home, around) if each.verdict is not Severity.OK}
 
 
-def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -> None:
+def test_doctor_on_healthy_data_directory_passes_all_checks_and_adds_no_files(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     found = examine(home, AROUND)
     assert [each for each in found if each.verdict is not Severity.OK] == []
@@ -163,14 +163,14 @@ def test_where_all_is_well_every_check_says_so_and_changes_nothing(home: Home) -
     assert {path.name for path in contents(home.directory)} == before
 
 
-def test_a_new_home_has_no_problem(tmp_path: Path) -> None:
+def test_doctor_on_new_data_directory_finds_no_problem(tmp_path: Path) -> None:
     home = Home(tmp_path / "new")
     assert run(cli.main, "--home", home.directory, "init").code == 0
     assert bad(home) == set()
     assert {path.name for path in contents(home.directory)} == {"config.toml", "policy.toml"}
 
 
-def test_no_home_is_named_and_not_made(tmp_path: Path) -> None:
+def test_doctor_on_missing_directory_reports_it_and_creates_no_directory(tmp_path: Path) -> None:
     home = Home(tmp_path / "deep" / "missing")
     [found] = of(home, "directory")
     assert (found.verdict, found.advice) == (Severity.PROBLEM, "run: fedperf init")
@@ -246,7 +246,7 @@ PROBLEMS: dict[str, tuple[Spoil, str, str]] = {
 
 
 @pytest.mark.parametrize("case", PROBLEMS)
-def test_what_is_broken_is_a_problem_with_what_to_do_and_hides_nothing(
+def test_doctor_reports_each_defect_with_advice_and_runs_all_other_checks(
     case: str, home: Home
 ) -> None:
     spoil, check, said = PROBLEMS[case]
@@ -262,7 +262,7 @@ def test_what_is_broken_is_a_problem_with_what_to_do_and_hides_nothing(
     }
 
 
-def test_a_ledger_that_disagrees_is_a_problem(home: Home) -> None:
+def test_doctor_reports_ledger_without_its_counter_as_problem(home: Home) -> None:
     ledger = PrivacyLedger.open(home.ledgers[0])
     first = ledger.schedule.slots[0].key
     ledger.reserve(first, ledger.schedule.opens_at(first))
@@ -272,7 +272,7 @@ def test_a_ledger_that_disagrees_is_a_problem(home: Home) -> None:
     assert any("fedperf reconcile" in each.advice for each in of(home, "ledgers"))
 
 
-def test_a_lifetime_without_room_for_another_period_is_a_warning(home: Home) -> None:
+def test_doctor_warns_when_lifetime_budget_has_no_room_for_another_period(home: Home) -> None:
     shutil.rmtree(home.directory)
     assert run(cli.main, "--home", home.directory, "init").code == 0
     text = home.policy.read_text()
@@ -283,7 +283,7 @@ def test_a_lifetime_without_room_for_another_period_is_a_warning(home: Home) -> 
     assert "another one like it cannot begin" in warning.what
 
 
-def test_a_certificate_that_ends_within_a_month_is_a_warning(home: Home) -> None:
+def test_doctor_warns_of_certificate_expiring_within_a_month(home: Home) -> None:
     key = load_or_create_key(home.identity)
     for days, verdict in ((29, Severity.WARNING), (31, Severity.OK)):
         join(home, certificate=certificate(key, ends=NOW + timedelta(days=days)))
@@ -300,7 +300,7 @@ def test_a_certificate_that_ends_within_a_month_is_a_warning(home: Home) -> None
         (failing(NoMemberError("there:1")), Severity.PROBLEM, "does not know this organization"),
     ],
 )
-def test_the_coordinator_is_asked_for_its_clock(
+def test_doctor_grades_coordinator_clock_skew_and_connection_errors(
     home: Home,
     status: Callable[[Membership, ec.EllipticCurvePrivateKey], Status],
     verdict: Severity,
@@ -311,12 +311,12 @@ def test_the_coordinator_is_asked_for_its_clock(
     assert said in found.what
 
 
-def test_nobody_is_asked_before_joining(home: Home) -> None:
+def test_doctor_before_joining_contacts_no_coordinator(home: Home) -> None:
     shutil.rmtree(home.identity)
     [found] = of(home, "coordinator", replace(AROUND, status=failing(FedperfError("asked"))))
     assert found.verdict is Severity.OK
     assert not home.identity.exists()
-    load_or_create_key(home.identity)  # as a join that was refused leaves it
+    load_or_create_key(home.identity)  # the state after a refused join
     assert bad(home) == set()
 
 
@@ -329,21 +329,21 @@ def test_nobody_is_asked_before_joining(home: Home) -> None:
         (10**12, 5 * 10**10 - 1, Severity.WARNING),
     ],
 )
-def test_little_room_on_the_disk_is_a_warning(
+def test_doctor_warns_of_little_free_disk_space(
     home: Home, total: int, free: int, verdict: Severity
 ) -> None:
     [found] = of(home, "disk", replace(AROUND, disk=lambda path: (total, free)))
     assert found.verdict is verdict
 
 
-def test_a_broken_kind_of_source_is_named(home: Home) -> None:
+def test_doctor_names_source_kind_that_fails_to_load(home: Home) -> None:
     broken = BrokenKindError("flink", ImportError("no module"))
     around = replace(AROUND, kinds=lambda: {"flink": broken, "history": None})
     assert bad(home, around) == {"history"}
     assert "'flink' does not work" in of(home, "history", around)[0].what
 
 
-def test_a_kind_of_another_package_that_does_not_load_is_found(
+def test_installed_kinds_reports_unloadable_entry_point_as_broken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     entries = (
@@ -370,7 +370,7 @@ def test_a_kind_of_another_package_that_does_not_load_is_found(
         ({"python": lambda: ">=99"}, ">=99 is needed"),
     ],
 )
-def test_versions_that_do_not_fit_are_problems(
+def test_doctor_reports_unsupported_package_and_python_versions(
     home: Home, changes: dict[str, Callable[[], object]], said: str
 ) -> None:
     around = replace(AROUND, **changes)  # type: ignore[arg-type]
@@ -381,7 +381,7 @@ def test_versions_that_do_not_fit_are_problems(
 @pytest.mark.parametrize(
     ("module", "verdict"), [("grpc", Severity.OK), ("nobody_has_this", Severity.PROBLEM)]
 )
-def test_a_check_without_its_module_hides_no_other(
+def test_doctor_check_with_missing_module_does_not_stop_other_checks(
     home: Home, module: str, verdict: Severity
 ) -> None:
     def missing() -> Mapping[str, Exception | None]:
@@ -392,7 +392,7 @@ def test_a_check_without_its_module_hides_no_other(
     assert {each.check for each in found} == set(CHECKS)
 
 
-def test_a_package_that_is_not_installed_as_one_is_a_warning(home: Home) -> None:
+def test_doctor_warns_when_package_metadata_is_missing(home: Home) -> None:
     def none(name: str) -> str:
         raise PackageNotFoundError(name)
 
@@ -400,13 +400,13 @@ def test_a_package_that_is_not_installed_as_one_is_a_warning(home: Home) -> None
     assert found.verdict is Severity.WARNING
 
 
-def test_a_broken_predictor_is_made_again_so_it_is_a_warning(home: Home) -> None:
+def test_doctor_warns_of_damaged_predictor_file(home: Home) -> None:
     home.predictor.write_bytes(b"x" * 100)
     assert bad(home) == {"models"}
     assert of(home, "models")[-1].verdict is Severity.WARNING
 
 
-def test_a_check_that_fails_itself_hides_no_other(home: Home) -> None:
+def test_doctor_check_that_raises_is_a_problem_and_does_not_stop_other_checks(home: Home) -> None:
     def broken(path: Path) -> tuple[int, int]:
         raise ZeroDivisionError(str(path))
 
@@ -426,7 +426,7 @@ def never_joined(home: Home) -> Home:
     return home
 
 
-def test_the_command_ends_with_3_where_there_is_a_problem(never_joined: Home) -> None:
+def test_doctor_command_exits_with_3_for_a_problem(never_joined: Home) -> None:
     assert fedperf(never_joined, "doctor").code == 0
     never_joined.config.write_text("histroy = 1")
     ended = fedperf(never_joined, "doctor")
@@ -439,14 +439,14 @@ def test_the_command_ends_with_3_where_there_is_a_problem(never_joined: Home) ->
     assert "problem" in {row["verdict"] for row in rows.rows()}
 
 
-def test_the_installed_packages_and_kinds_fit(never_joined: Home) -> None:
+def test_doctor_accepts_installed_packages_and_source_kinds(never_joined: Home) -> None:
     around = Environment(lambda: datetime.now(UTC))
     for check in ("versions", "history", "disk"):
         assert Severity.PROBLEM not in {each.verdict for each in of(never_joined, check, around)}
     assert "DuckDB profile" in of(never_joined, "history", around)[0].what
 
 
-def test_a_coordinator_that_is_off_is_said_within_seconds(home: Home) -> None:
+def test_doctor_warns_of_unreachable_coordinator_with_its_address(home: Home) -> None:
     found = Membership.load(home.identity)
     replace(found, exchange_address="127.0.0.1:9").save(home.identity)
     real = Environment(lambda: NOW)

@@ -1,4 +1,4 @@
-"""`fedperf compare`: by version, by date, or between two directories of logs."""
+"""`fedperf compare` by version, by date, and between two directories of logs."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +9,8 @@ from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_shared.execution import ExecutionMetadata, Measurement
 from tests.fakes.spark_logs import SparkLog, grouped, node
+from tests.unit.client.data_directories import fedperf, made_home
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.homes import fedperf, made_home
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     return home
 
 
-def test_the_newest_version_is_compared_with_the_others(home: Home) -> None:
+def test_compare_contrasts_newest_version_with_all_others(home: Home) -> None:
     ended = fedperf(home, "compare")
     assert ended.code == 0
     for shown in ("nightly", "slower", "4.05 s", "120 s", "29.6"):
@@ -33,7 +33,7 @@ def test_the_newest_version_is_compared_with_the_others(home: Home) -> None:
     assert "\n1 workload ran on both sides, 1 of them slower" in ended.out
 
 
-def test_both_sides_are_named(home: Home) -> None:
+def test_compare_names_both_sides_with_their_versions(home: Home) -> None:
     said = fedperf(home, "compare").out
     assert said.startswith("before: runs on other versions (spark 3.4)\n")
     assert "\nafter: runs on the version of each workload's newest run (spark 3.5)\n" in said
@@ -53,14 +53,18 @@ def test_both_sides_are_named(home: Home) -> None:
         ("2006-01-01", "no stored execution finished before 2006-01-01 00:00 UTC: the oldest one"),
     ],
 )
-def test_a_day_on_whose_one_side_nothing_ran_is_refused(home: Home, day: str, told: str) -> None:
+def test_compare_since_date_without_runs_on_one_side_is_refused(
+    home: Home, day: str, told: str
+) -> None:
     for form in ((), ("--json",)):
         ended = fedperf(home, "compare", "--since", day, *form)
         assert (ended.code, ended.out) == (3, "")
         assert told in ended.complaint()
 
 
-def test_without_a_second_version_there_is_nothing_to_compare(home: Home, tmp_path: Path) -> None:
+def test_compare_with_one_version_or_empty_store_suggests_next_step(
+    home: Home, tmp_path: Path
+) -> None:
     empty = made_home(tmp_path / "empty")
     assert "fedperf ingest FILE" in fedperf(empty, "compare").complaint()
     with ExecutionStore.open(empty.store) as store:
@@ -71,14 +75,14 @@ def test_without_a_second_version_there_is_nothing_to_compare(home: Home, tmp_pa
     assert "newest run (spark 3.4)\nno workload ran on both sides\n0 workloads ran" in ended.out
 
 
-def test_a_day_divides_what_is_stored(home: Home) -> None:
+def test_compare_since_date_splits_stored_runs(home: Home) -> None:
     found = fedperf(home, "compare", "--since", f"{START:%Y-%m-%dT%H:%M:02}", "--json").json()
     assert isinstance(found, dict)
     (row,) = found["workloads"]
     assert (row["runs_before"], row["runs_after"], row["verdict"]) == (2, 1, "slower")
 
 
-def test_two_directories_are_compared_and_nothing_is_stored(home: Home, tmp_path: Path) -> None:
+def test_compare_two_log_directories_stores_no_execution(home: Home, tmp_path: Path) -> None:
     scan = node("Scan parquet t", rows=1)
     for name, app_id in (("before", "app-1"), ("after", "app-2")):
         (tmp_path / name).mkdir()
@@ -92,7 +96,7 @@ def test_two_directories_are_compared_and_nothing_is_stored(home: Home, tmp_path
     assert len(fedperf(home, "runs", "--json").rows()) == 3
 
 
-def test_what_cannot_be_read_is_refused_in_one_line(home: Home, tmp_path: Path) -> None:
+def test_compare_with_unreadable_input_fails_in_one_line(home: Home, tmp_path: Path) -> None:
     assert (
         "is not a date such as 2027-01-01"
         in fedperf(home, "compare", "--since", "Monday").complaint()

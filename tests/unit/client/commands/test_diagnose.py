@@ -1,4 +1,4 @@
-"""`fedperf diagnose`: from a log to findings in one command, without a home."""
+"""`fedperf diagnose`: findings from event logs, without a data directory."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.fakes.measured_logs import FakeTask, log_of
 from tests.fakes.spark_logs import node
 from tests.pages import ENGINEER
 from tests.public_data import public_data
-from tests.unit.client.homes import fedperf, made_home
+from tests.unit.client.data_directories import fedperf, made_home
 from tests.unit.shared.console_programs import Ended, run
 
 SKEWED = [*[FakeTask(1000, 3000, fetched=2**20)] * 7, FakeTask(1000, 11_000, fetched=2**26)]
@@ -21,7 +21,7 @@ def diagnose(*arguments: object) -> Ended:
     return run(cli.main, "diagnose", *arguments)
 
 
-def test_a_directory_of_logs_is_enough(tmp_path: Path) -> None:
+def test_diagnose_directory_of_logs_reports_findings_and_unread_files(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     log_of(SKEWED).write(logs / "app-1")
@@ -36,7 +36,7 @@ def test_a_directory_of_logs_is_enough(tmp_path: Path) -> None:
     assert f"not read: {logs / 'notes.txt'}: not a Spark event log" in ended.out
 
 
-def test_prices_turn_core_seconds_into_money(tmp_path: Path) -> None:
+def test_diagnose_with_prices_converts_core_seconds_to_cost(tmp_path: Path) -> None:
     log = log_of(SKEWED).write(tmp_path / "app-1")
     prices = tmp_path / "prices.toml"
     prices.write_text("core = 3600")
@@ -48,7 +48,7 @@ def test_prices_turn_core_seconds_into_money(tmp_path: Path) -> None:
     assert job["findings"][0]["figures"]["longest_seconds"] == 10.0
 
 
-def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_diagnose_with_invalid_or_missing_log_fails_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no log")
     for named, told in (("notes.txt", "not a Spark event log"), ("none", "no such file")):
         ended = diagnose(tmp_path / named)
@@ -56,13 +56,13 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path: Path) -> None:
         assert told in ended.complaint()
 
 
-def test_what_is_cut_from_the_list_is_counted(tmp_path: Path) -> None:
+def test_diagnose_top_counts_omitted_findings(tmp_path: Path) -> None:
     logs = [log_of(SKEWED).write(tmp_path / f"app-{number}") for number in range(3)]
     ended = diagnose(*logs, "--top", 2)
     assert "2 of 3 shown, largest potential saving in core-seconds first (--top shows" in ended.out
 
 
-def test_jobs_without_a_task_are_counted_apart(tmp_path: Path) -> None:
+def test_diagnose_counts_jobs_without_tasks_separately(tmp_path: Path) -> None:
     log = log_of(SKEWED)
     log.start(5, node("Execute CreateTable")).finish(5)
     log.write(tmp_path / "app-1")
@@ -72,7 +72,7 @@ def test_jobs_without_a_task_are_counted_apart(tmp_path: Path) -> None:
     assert (found["jobs"], found["without_tasks"]) == (2, 1)
 
 
-def test_the_counts_of_diagnose_and_ingest_are_reconciled_on_the_engineers_page(
+def test_diagnose_and_ingest_counts_agree_and_match_the_engineer_page(
     tmp_path: Path,
 ) -> None:
     logs = public_data("spark-eventlogs") / "spark-eventlogs" / "qualification"
@@ -91,7 +91,7 @@ def test_the_counts_of_diagnose_and_ingest_are_reconciled_on_the_engineers_page(
     assert f"{commands} commands" in page
 
 
-def test_a_place_that_holds_nothing_is_one_line_for_every_command(tmp_path: Path) -> None:
+def test_commands_on_directory_without_readable_logs_fail_in_one_line(tmp_path: Path) -> None:
     home = made_home(tmp_path / "home")
     for name in ("none", "other"):
         (tmp_path / name).mkdir()
@@ -108,7 +108,7 @@ def test_a_place_that_holds_nothing_is_one_line_for_every_command(tmp_path: Path
     assert "new.zstd: empty, so nothing can be read; copy it again" in said
 
 
-def test_what_was_not_read_is_counted_where_it_is_too_much_to_show(tmp_path: Path) -> None:
+def test_diagnose_limits_notes_and_counts_the_rest(tmp_path: Path) -> None:
     log_of(SKEWED).write(tmp_path / "app-1")
     for number in range(MOST_NOTES + 3):
         (tmp_path / f"notes-{number}").write_text("no log")
@@ -117,7 +117,7 @@ def test_what_was_not_read_is_counted_where_it_is_too_much_to_show(tmp_path: Pat
     assert f"{MOST_NOTES} of {MOST_NOTES + 3} notes shown; --json" in ended.out
 
 
-def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) -> None:
+def test_diagnose_truncated_log_is_marked_read_in_part(tmp_path: Path) -> None:
     packed = zstandard.compress(log_of(SKEWED).bytes()) + zstandard.compress(b"x" * 999)[:-9]
     (tmp_path / "app-1").write_bytes(packed)
     out = diagnose(tmp_path).out
@@ -127,7 +127,7 @@ def test_a_log_that_is_cut_is_said_to_be_beside_what_was_read(tmp_path: Path) ->
     )
 
 
-def test_a_number_that_is_too_small_is_a_wrong_value(tmp_path: Path) -> None:
+def test_diagnose_top_below_one_is_refused(tmp_path: Path) -> None:
     log = log_of(SKEWED).write(tmp_path / "app-1")
     ended = diagnose(log, "--top", 0)
     assert (ended.code, ended.complaint()) == (
@@ -136,7 +136,7 @@ def test_a_number_that_is_too_small_is_a_wrong_value(tmp_path: Path) -> None:
     )
 
 
-def test_a_text_of_a_log_commands_no_terminal(tmp_path: Path) -> None:
+def test_diagnose_removes_terminal_escapes_from_log_text(tmp_path: Path) -> None:
     log = log_of(SKEWED)
     log.app_name = "x"
     for event in log.events:

@@ -1,4 +1,4 @@
-"""`fedperf drift`, and what doctor and predictions say of drift at home."""
+"""`fedperf drift`, and notes about local drift in `doctor` and `predict`."""
 
 import json
 import shutil
@@ -13,8 +13,8 @@ from fedperf_client.commands.checks import Environment, Finding, Severity, exami
 from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from tests.pages import ENGINEER
+from tests.unit.client.data_directories import empty_home, fedperf
 from tests.unit.client.executions import START
-from tests.unit.client.homes import empty_home, fedperf
 from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
 from tests.unit.shared.console_programs import contents, nothing_lost
 
@@ -24,7 +24,7 @@ SOON = SINCE + timedelta(days=20)
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A home whose jobs take half as long again on DuckDB from one day on."""
+    """Yield a data directory whose DuckDB jobs take 1.5 times as long from one day on."""
     with pytest.MonkeyPatch.context() as patch:
         home = empty_home(tmp_path_factory.mktemp("drifting"), patch)
         with ExecutionStore.open(home.store) as store:
@@ -39,7 +39,7 @@ def home(template: Home, tmp_path: Path) -> Home:
 
 
 def plan_on(home: Home, platform: str) -> str:
-    """Id of an own execution there, long before the drift."""
+    """Return the id of an execution on the platform, long before the drift."""
     with ExecutionStore.open(home.store) as store:
         return next(
             each.execution_id
@@ -53,7 +53,7 @@ def of_doctor(home: Home, now: datetime) -> list[Finding]:
     return [each for each in found if each.check == "drift"]
 
 
-def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
+def test_drift_json_contains_every_stream_with_its_drifts(home: Home) -> None:
     rows = json.loads(fedperf(home, "drift", "--json").out)["rows"]
     assert [(row["platform"], row["class"]) for row in rows] == [
         (each, "relational") for each in ("duckdb", "polars", "pandas")
@@ -70,7 +70,7 @@ def test_programs_get_every_stream_with_its_drifts(home: Home) -> None:
     assert datetime.fromisoformat(drift["noticed_at"]) > since
 
 
-def test_people_get_what_the_engineers_page_shows(
+def test_drift_text_output_matches_the_engineer_page(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -80,7 +80,9 @@ def test_people_get_what_the_engineers_page_shows(
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", "<svg"), (".html", "<!doctype html>")])
-def test_a_timeline_is_drawn(suffix: str, start: str, home: Home, tmp_path: Path) -> None:
+def test_drift_plot_draws_timeline_as_svg_or_html(
+    suffix: str, start: str, home: Home, tmp_path: Path
+) -> None:
     chart = tmp_path / f"chart{suffix}"
     ended = fedperf(home, "drift", "--plot", chart)
     assert (ended.code, f"drawn into {chart}\n" in ended.out) == (0, True)
@@ -92,7 +94,7 @@ def test_a_timeline_is_drawn(suffix: str, start: str, home: Home, tmp_path: Path
     assert "<script" not in text
 
 
-def test_few_executions_and_none_are_told_as_such(
+def test_drift_with_few_or_no_executions_reports_too_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = empty_home(tmp_path, monkeypatch)
@@ -107,7 +109,7 @@ def test_few_executions_and_none_are_told_as_such(
     assert "too few to tell" in fedperf(home, "drift", "--plot", chart).out
 
 
-def test_a_picture_of_another_kind_is_refused_before_anything_is_read(home: Home) -> None:
+def test_drift_plot_with_unsupported_suffix_is_refused_and_preserves_files(home: Home) -> None:
     before = contents(home.directory)
     ended = fedperf(home, "drift", "--plot", "chart.pdf")
     assert (ended.code, ended.out) == (3, "")
@@ -116,10 +118,10 @@ def test_a_picture_of_another_kind_is_refused_before_anything_is_read(home: Home
 
 
 @pytest.mark.slow
-def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
+def test_predict_notes_recent_drift_of_its_stream_only(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also from what is kept, which answers the same; on other platforms there is none."""
+    """The note also appears with a cached predictor, and not for other platforms."""
     monkeypatch.setattr(predict, "now", lambda: SOON)
     here, elsewhere = plan_on(home, "duckdb"), plan_on(home, "polars")
     note = (
@@ -137,7 +139,7 @@ def test_a_plan_whose_stream_drifted_lately_is_answered_with_a_note(
     assert "note" not in fedperf(home, "predict", "--execution", here).out
 
 
-def test_the_doctor_warns_of_a_recent_drift_and_forgets_it(home: Home) -> None:
+def test_doctor_warns_of_recent_drift_and_stops_after_90_days(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     [warning] = of_doctor(home, SOON)
     assert warning.verdict is Severity.WARNING
@@ -151,7 +153,7 @@ def test_the_doctor_warns_of_a_recent_drift_and_forgets_it(home: Home) -> None:
     assert {path.name for path in contents(home.directory)} == before
 
 
-def test_the_doctor_sees_no_drift_where_nothing_ran(home: Home) -> None:
+def test_doctor_without_executions_reports_no_drift(home: Home) -> None:
     with ExecutionStore.open(home.store) as store:
         store.delete(store.ids())
     [said] = of_doctor(home, SOON)

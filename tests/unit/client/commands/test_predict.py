@@ -1,4 +1,4 @@
-"""`fedperf predict`, `models` and `gain`: tables, files, and one clear line for bad input."""
+"""`fedperf predict`, `weights` and `evaluate`: tables, files and error messages."""
 
 import json
 import subprocess
@@ -23,11 +23,11 @@ from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.runtime.command_line import NO_ANSWER
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.coordinator import membership_with
+from tests.unit.client.data_directories import empty_home, fedperf, with_history
 from tests.unit.client.executions import chain_plan, make_execution
-from tests.unit.client.homes import empty_home, fedperf, with_history
-from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.client.profiling.trials.test_profiler import program
-from tests.unit.client.public import seeded_checkpoint
 from tests.unit.client.release.periods import START, calendar
 from tests.unit.client.terminals import on_a_terminal
 from tests.unit.client.workflow_files import GOOD, changed
@@ -51,7 +51,7 @@ def workflow(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: Path) -> None:
+def test_predict_json_has_ordered_quantiles_for_each_core_count(home: Home, workflow: Path) -> None:
     ended = fedperf(home, "predict", workflow, "--cores", "16,4,8", "--deadline", "20m", "--json")
     found = ended.json()
     assert isinstance(found, dict)
@@ -68,7 +68,9 @@ def test_a_workflow_is_answered_for_every_number_of_cores(home: Home, workflow: 
     assert found["smallest_cores"] == min(held, default=None)
 
 
-def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
+def test_predict_text_output_has_table_and_smallest_sufficient_resources(
+    home: Home, workflow: Path
+) -> None:
     ended = fedperf(home, "predict", workflow, "--cores", "2,4", "--deadline", "100h")
     assert ended.code == 0
     for word in (
@@ -89,7 +91,9 @@ def test_people_get_a_table_and_a_sentence(home: Home, workflow: Path) -> None:
     assert "none of these node counts meets 1 ms" in ended.out
 
 
-def test_rows_that_nobody_counted_are_said_to_be_estimates(home: Home, workflow: Path) -> None:
+def test_predict_workflow_without_row_counts_reports_estimated_cardinalities(
+    home: Home, workflow: Path
+) -> None:
     said = "rows between operators are estimates"
     assert said not in fedperf(home, "predict", workflow).out
     workflow.write_text(json.dumps(changed(1, output_rows=None)))
@@ -100,7 +104,7 @@ def test_rows_that_nobody_counted_are_said_to_be_estimates(home: Home, workflow:
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_deadline_that_nothing_keeps_ends_with_a_code_of_its_own(
+def test_predict_with_unmeetable_deadline_exits_with_its_code(
     home: Home, workflow: Path, form: tuple[str, ...]
 ) -> None:
     def code(*deadline: str) -> int:
@@ -111,7 +115,7 @@ def test_a_deadline_that_nothing_keeps_ends_with_a_code_of_its_own(
     assert code() == 0
 
 
-def test_a_bar_shows_on_a_terminal_and_nowhere_else(
+def test_predict_shows_progress_bar_only_on_a_terminal(
     home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(*form: str) -> str:
@@ -125,7 +129,7 @@ def test_a_bar_shows_on_a_terminal_and_nowhere_else(
         assert said("--json") == ""
 
 
-def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
+def test_predict_stored_execution_by_id_uses_its_cluster(home: Home) -> None:
     found = fedperf(home, "predict", "--execution", "own-3", "--json").json()
     assert isinstance(found, dict)
     [answer] = found["predictions"]
@@ -137,7 +141,7 @@ def test_an_own_execution_is_asked_by_its_id(home: Home) -> None:
 
 
 @pytest.mark.parametrize("command", ["predict", "advise"])
-def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
+def test_run_with_unknown_rows_does_not_meet_a_deadline_it_missed(
     command: str, empty: Home
 ) -> None:
     ran = make_execution(
@@ -167,7 +171,7 @@ def test_an_own_run_of_unknown_rows_keeps_no_deadline_that_it_missed(
     assert fedperf(empty, *asked, "10m").code == 0
 
 
-def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, workflow: Path) -> None:
+def test_predict_on_single_node_engine_uses_one_node(home: Home, workflow: Path) -> None:
     workflow.write_text(json.dumps(GOOD | {"cluster": {"nodes": 4, "cores": 32}}))
 
     def resources(*options: str) -> list[tuple[int, int]]:
@@ -182,11 +186,13 @@ def test_an_engine_without_a_cluster_is_asked_about_on_one_node(home: Home, work
 
 
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
-def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path) -> None:
+def test_predict_plot_writes_png_or_html(
+    suffix: str, start: bytes, home: Home, tmp_path: Path
+) -> None:
     chart = tmp_path / f"chart{suffix}"
     ask = ["--execution", "own-3", "--cores", "1,2,4,8", "--deadline", "1s", "--plot", chart]
     ended = fedperf(home, "predict", *ask)
-    assert ended.code == NO_ANSWER  # drawn all the same
+    assert ended.code == NO_ANSWER  # the plot is written all the same
     assert ended.out.endswith(f"picture: {chart}\n")
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":
@@ -194,7 +200,7 @@ def test_charts_are_drawn(suffix: str, start: bytes, home: Home, tmp_path: Path)
         assert "<script" not in chart.read_text()
 
 
-def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Path) -> None:
+def test_weights_lists_ensemble_weights_by_regime_and_engine(home: Home, workflow: Path) -> None:
     rows = fedperf(home, "weights", "--json").rows()
     assert {row["regime"] for row in rows} == {"inside"}
     engines = {str(row["engines"]) for row in rows}
@@ -210,7 +216,7 @@ def test_models_shows_who_was_mixed_for_what_was_asked(home: Home, workflow: Pat
     assert out.count("│ inside ") == len(rows)
 
 
-def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: Path) -> None:
+def test_evaluate_has_one_row_per_number_of_local_executions(home: Home, tmp_path: Path) -> None:
     chart = tmp_path / "gain.html"
     rows = fedperf(home, "evaluate", "--plot", chart, "--json").rows()
     assert [row["own"] for row in rows] == [0, 3, 5]
@@ -225,7 +231,7 @@ def test_gain_is_a_row_for_every_number_of_own_executions(home: Home, tmp_path: 
     assert "with public start" in chart.read_text()
 
 
-def test_before_joining_gain_tells_nothing_of_what_joining_brings(
+def test_evaluate_before_joining_omits_shared_model_columns(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -245,7 +251,7 @@ def test_before_joining_gain_tells_nothing_of_what_joining_brings(
     assert "not joined" not in joined
 
 
-def test_gain_on_executions_of_others_says_what_was_asked_and_what_was_known(
+def test_evaluate_held_out_counts_queries_and_refuses_known_workloads(
     home: Home, tmp_path: Path
 ) -> None:
     others = tmp_path / "others.parquet"
@@ -262,7 +268,7 @@ def test_gain_on_executions_of_others_says_what_was_asked_and_what_was_known(
     assert "held-out workloads ran here too, such as 'own-" in said
 
 
-def test_before_any_execution_others_are_believed_and_the_user_is_told_what_to_do(
+def test_predict_without_executions_succeeds_and_suggests_ingest(
     empty: Home, workflow: Path
 ) -> None:
     for command in (["predict", workflow], ["weights"]):
@@ -294,7 +300,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_clear_line_and_nothing_is_lost(
+def test_predict_with_bad_input_fails_in_one_line_and_preserves_all_files(
     case: str, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -308,7 +314,7 @@ def test_bad_input_is_one_clear_line_and_nothing_is_lost(
     assert nothing_lost(before, home.directory)
 
 
-def test_an_empty_store_names_the_next_command(empty: Home) -> None:
+def test_predict_and_evaluate_on_empty_store_suggest_ingest(empty: Home) -> None:
     for command in (["predict", "--execution", "one"], ["evaluate"]):
         ended = fedperf(empty, *command)
         assert (ended.code, ended.out) == (3, "")
@@ -318,7 +324,7 @@ def test_an_empty_store_names_the_next_command(empty: Home) -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["workflow.json", "--execution", "own-1"]], ids=["neither", "both"]
 )
-def test_a_file_or_an_id_is_needed_not_both(arguments: list[str], home: Home) -> None:
+def test_predict_requires_either_file_or_execution_id(arguments: list[str], home: Home) -> None:
     assert fedperf(home, "predict", *arguments).code == 2
 
 
@@ -344,10 +350,10 @@ sys.exit(1 if seen else code)
 
 
 @pytest.mark.slow
-def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
+def test_prediction_commands_open_no_socket_and_change_no_ledger(
     home: Home, tmp_path: Path
 ) -> None:
-    """In a home that joined and has a ledger, every socket call forbidden."""
+    """The data directory is joined and has a ledger. Every socket call raises."""
     load_or_create_key(home.identity)
     membership_with(ec.generate_private_key(ec.SECP256R1())).save(home.identity)
     planned = plan_schedule(load_policy(home.policy), calendar())
@@ -379,7 +385,7 @@ def test_questions_cause_no_traffic_and_touch_nothing_that_counts_releases(
 
 
 @pytest.mark.slow
-def test_the_guard_sees_traffic(home: Home) -> None:
+def test_socket_guard_detects_traffic_of_join(home: Home) -> None:
     load_or_create_key(home.identity)
     membership_with(ec.generate_private_key(ec.SECP256R1())).save(home.identity)
     url = f"fedperf://127.0.0.1:9/#{'0' * 64}.{'0' * 48}"

@@ -1,4 +1,4 @@
-"""`fedperf predict --campaign`: a job that was profiled, at columns of one's choice."""
+"""`fedperf predict --campaign`: predictions for a profiled job at given column values."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from fedperf_campaigns.campaign.journal import TrialKey, TrialOutcome, TrialStat
 from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home
 from fedperf_shared.runtime.command_line import NO_ANSWER
-from tests.unit.client.homes import fedperf
+from tests.unit.client.data_directories import fedperf
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
 from tests.unit.client.profiling.campaign.nightly import CAMPAIGN, with_nightly, with_trials
 from tests.unit.client.terminals import on_a_terminal
@@ -65,7 +65,7 @@ def answers(home: Home, *settings: str, more: tuple[str, ...] = ()) -> list[dict
 
 
 def own_campaign(home: Home, grid: str, outcomes: dict[int, TrialOutcome], run: str = "") -> Path:
-    """A campaign of that grid whose configurations ended so."""
+    """Store a campaign of this grid with these outcomes by configuration."""
     file = write_campaign(home.directory.parent, campaign_text(grid=grid, run=run))
     trials = [(TrialKey(number, WHOLE, 0), each) for number, each in outcomes.items()]
     with_trials(home, file, trials)
@@ -76,8 +76,8 @@ def took(seconds: float) -> TrialOutcome:
     return TrialOutcome(TrialStatus.OK, wall_seconds=seconds)
 
 
-def test_the_obvious_question_has_an_answer(home: Home) -> None:
-    """The job waits 0.035 s for each 10,000 rows and worker, after 0.1 s."""
+def test_predict_campaign_extrapolates_larger_input_within_its_interval(home: Home) -> None:
+    """True law: 0.1 s, plus 0.035 s for each 10,000 rows, divided by the workers."""
     found = answers(home, "rows=3200000,workers=1,2,4")
     assert [each["columns"] for each in found] == [
         {"rows": 3_200_000, "workers": workers} for workers in (1, 2, 4)
@@ -90,7 +90,7 @@ def test_the_obvious_question_has_an_answer(home: Home) -> None:
         assert each["extrapolating"]
 
 
-def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
+def test_predict_campaign_within_the_grid_is_no_extrapolation(home: Home) -> None:
     inside, between = answers(home, "rows=400000,300000", "workers=2")
     assert [inside["regime"], between["regime"]] == ["observed", "interpolated input"]
     assert not inside["extrapolating"]
@@ -98,7 +98,7 @@ def test_what_lies_in_the_grid_is_no_extrapolation(home: Home) -> None:
     assert float(str(inside["p50_seconds"])) == pytest.approx(0.82, rel=0.05)
 
 
-def test_people_read_a_table_a_verdict_and_what_it_rests_on(
+def test_predict_campaign_text_output_shows_table_decision_and_evidence(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -117,14 +117,14 @@ def test_people_read_a_table_a_verdict_and_what_it_rests_on(
     assert ended.err == ""
 
 
-def test_a_file_is_as_good_as_a_name(home: Home) -> None:
+def test_predict_campaign_by_file_equals_prediction_by_name(home: Home) -> None:
     by_name = ask(home, "rows=500000,workers=3", more=("--json",))
     by_file = ask(home, "rows=500000,workers=3", campaign=CAMPAIGN, more=("--json",))
     assert by_file.json() == by_name.json()
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_deadline_that_nothing_keeps_ends_with_its_code(
+def test_predict_campaign_with_unmeetable_deadline_exits_with_its_code(
     home: Home, form: tuple[str, ...]
 ) -> None:
     ended = ask(home, "rows=3200000,workers=1,2", more=("--deadline", "1s", *form))
@@ -138,7 +138,7 @@ def test_a_deadline_that_nothing_keeps_ends_with_its_code(
         )
 
 
-def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
+def test_predict_campaign_gives_smallest_parallelism_for_each_input_size(home: Home) -> None:
     ask_for = ("rows=400000,3200000", "workers=1,2,4,8")
     ended = ask(home, *ask_for, more=("--deadline", "4s"))
     assert "rows=400,000: fewest workers that meet 4 s: 1," in ended.out
@@ -148,14 +148,14 @@ def test_every_input_has_its_own_fewest_workers(home: Home) -> None:
     assert {"rows": 3_200_000, "workers": 4} in facts["cheapest_feasible"]
 
 
-def test_one_trial_is_enough_for_an_answer(empty: Home) -> None:
+def test_predict_campaign_from_one_trial_uses_prior_slopes(empty: Home) -> None:
     with_nightly(empty, most=1)
     ended = ask(empty, "rows=200000,workers=1,2")
     assert ended.code == 0
     assert "evidence: 1 run of 1 configuration; ensemble: prior slopes 100%" in ended.out
 
 
-def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
+def test_predict_campaign_needs_no_value_for_constant_columns(empty: Home) -> None:
     own_campaign(empty, MORE, {0: took(5.0), 5: took(6.0)})
     ended = ask(empty, "rows=400,workers=2,platform=spark,cached=true")
     assert ended.code == 0
@@ -177,20 +177,22 @@ def test_columns_with_one_value_need_not_be_named(empty: Home) -> None:
         ("rows=-4,workers=1,platform=spark,cached=true", "holds positive numbers, got -4"),
     ],
 )
-def test_a_wrong_column_is_one_clear_line(empty: Home, setting: str, said: str) -> None:
+def test_predict_campaign_with_invalid_column_fails_in_one_line(
+    empty: Home, setting: str, said: str
+) -> None:
     own_campaign(empty, MORE, {0: took(5.0)})
     ended = ask(empty, setting)
     assert ended.code == 3
     assert said in ended.complaint()
 
 
-def test_parts_of_a_unit_are_asked_about_where_the_grid_has_some(empty: Home) -> None:
+def test_predict_campaign_accepts_fractions_where_the_grid_has_some(empty: Home) -> None:
     grid = rows_by_workers("[100, 200]", "[0.5, 1]")
     own_campaign(empty, grid, {0: took(5.0), 2: took(8.0)})
     assert ask(empty, "rows=150.5,workers=1.5").code == 0
 
 
-def test_what_a_constraint_rules_out_is_answered_and_the_constraint_is_named(
+def test_predict_campaign_outside_constraint_predicts_and_names_it(
     empty: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "240")
@@ -208,12 +210,14 @@ def test_what_a_constraint_rules_out_is_answered_and_the_constraint_is_named(
     assert "ruled out" not in ask(empty, "rows=200,workers=2").out
 
 
-def test_too_many_combinations_are_refused(home: Home) -> None:
+def test_predict_campaign_with_too_many_combinations_is_refused(home: Home) -> None:
     many = ",".join(map(str, range(1, 102)))
     assert "at most 100 are" in ask(home, f"rows=100000,workers={many}").complaint()
 
 
-def test_a_campaign_that_never_ran_is_one_clear_line(empty: Home, tmp_path: Path) -> None:
+def test_predict_campaign_that_never_ran_names_the_profile_command(
+    empty: Home, tmp_path: Path
+) -> None:
     ended = ask(empty, "rows=1", campaign=CAMPAIGN)
     assert ended.code == 3
     assert f"has not run as {CAMPAIGN} says" in ended.complaint()
@@ -226,27 +230,27 @@ def test_a_campaign_that_never_ran_is_one_clear_line(empty: Home, tmp_path: Path
     assert "--campaign nightly asks about what ran under that name" in hint
 
 
-def test_a_campaign_whose_trials_all_failed_is_one_clear_line(empty: Home) -> None:
+def test_predict_campaign_with_only_failed_trials_is_refused(empty: Home) -> None:
     own_campaign(empty, MORE, {n: TrialOutcome(TrialStatus.FAILED, "exit code 1") for n in (0, 1)})
     ended = ask(empty, "rows=400,workers=2,platform=spark,cached=true")
     assert ended.code == 3
     assert "all 2 trials of campaign nightly failed" in ended.complaint()
 
 
-def test_a_campaign_without_an_outcome_has_measured_nothing_yet(empty: Home) -> None:
+def test_predict_campaign_without_outcomes_is_refused(empty: Home) -> None:
     with_trials(empty, CAMPAIGN, [])
     assert "has measured nothing yet" in ask(empty, "rows=1,workers=1").complaint()
 
 
-def test_components_alone_are_no_whole_job(empty: Home) -> None:
+def test_predict_campaign_with_components_alone_is_refused(empty: Home) -> None:
     own_campaign(empty, rows_by_workers("[1]", "[1]"), {}, run='components = "alone"')
     assert "measures its components alone" in ask(empty).complaint()
 
 
-def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(
+def test_predict_campaign_beyond_memory_failures_meets_no_deadline(
     empty: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Configurations in order of the columns: rows 100, 200, 400, workers 1 and 2."""
+    """Configurations by number: rows 100, 200 and 400, each with 1 and 2 workers."""
     monkeypatch.setenv("COLUMNS", "200")
     grid = rows_by_workers("[100, 200, 400]", "[1, 2]")
     died = TrialOutcome(TrialStatus.OOM, "more than 1 GB", wall_seconds=0.5)
@@ -267,7 +271,7 @@ def test_what_ran_out_of_memory_is_never_said_to_keep_a_deadline(
     assert "no configuration of the query has the memory to run" in alone.out
 
 
-def test_what_was_stopped_by_its_timeout_takes_longer_than_that(empty: Home) -> None:
+def test_predict_campaign_treats_timeouts_as_right_censored(empty: Home) -> None:
     grid = rows_by_workers("[100, 200, 400]", "[1]")
     late = TrialOutcome(TrialStatus.TIMEOUT, "took too long", wall_seconds=60.0)
     own_campaign(empty, grid, {0: took(1.0), 1: took(2.0), 2: late})
@@ -276,7 +280,7 @@ def test_what_was_stopped_by_its_timeout_takes_longer_than_that(empty: Home) -> 
     assert "1 trial failed, 1 of them by timeout" in ask(empty, "rows=400,workers=1").out
 
 
-def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
+def test_predict_workflow_named_like_a_campaign_suggests_campaign_option(home: Home) -> None:
     ended = fedperf(home, "predict", "nightly")
     assert ended.code == 3
     assert "fedperf predict --campaign nightly --at" in ended.complaint()
@@ -292,13 +296,13 @@ def test_a_campaign_in_a_workflows_place_is_told_apart(home: Home) -> None:
         (),
     ],
 )
-def test_options_that_do_not_go_together_are_wrong_usage(
+def test_predict_campaign_with_conflicting_options_exits_with_usage_error(
     home: Home, words: tuple[str, ...]
 ) -> None:
     assert fedperf(home, "predict", *words).code == 2
 
 
-def test_a_bar_shows_on_a_terminal_and_nowhere_else(
+def test_predict_campaign_shows_progress_bar_only_on_a_terminal(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
@@ -307,7 +311,7 @@ def test_a_bar_shows_on_a_terminal_and_nowhere_else(
         assert "weighing predictors" in ask(home, "rows=500000,workers=3").err
 
 
-def test_profiling_keeps_the_file_beside_the_journal(empty: Home) -> None:
+def test_profile_stores_private_copy_of_the_campaign_file(empty: Home) -> None:
     file = write_campaign(empty.directory.parent, campaign_text(run="repetitions = 1"))
     assert fedperf(empty, "profile", file).code == 0
     kept = journal_path(empty.directory, load_campaign(file)).with_suffix(".toml")
@@ -319,7 +323,7 @@ def test_profiling_keeps_the_file_beside_the_journal(empty: Home) -> None:
     assert "was not kept in this home" in ask(empty, "rows=100,workers=2").complaint()
 
 
-def test_repeats_of_other_campaigns_say_how_much_this_one_may_differ(empty: Home) -> None:
+def test_predict_campaign_uses_repeat_variance_of_other_campaigns(empty: Home) -> None:
     def width() -> float:
         [found] = answers(empty, "rows=100,workers=1")
         return float(str(found["upper_seconds"])) / float(str(found["lower_seconds"]))
@@ -334,10 +338,10 @@ def test_repeats_of_other_campaigns_say_how_much_this_one_may_differ(empty: Home
     with_trials(empty, other, repeats)
     assert 1.0 < width() < 0.9 * alone
     found = [each.name for each in other_campaigns(empty.directory, load_campaign(other))]
-    assert found == ["nightly"]  # its own repeats count once
+    assert found == ["nightly"]  # the campaign's own repeats are counted once
 
 
-def test_a_file_goes_before_a_campaign_of_its_name(
+def test_predict_campaign_prefers_existing_file_over_campaign_name(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

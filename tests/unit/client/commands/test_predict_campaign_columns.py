@@ -1,4 +1,4 @@
-"""Campaigns whose jobs have no size, no parallelism, or never varied them; and under other load."""
+"""Campaigns without input size, parallelism or variation of them, and under interference."""
 
 import re
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from fedperf_campaigns.campaign.journal import (
 )
 from fedperf_client.home.config import Home
 from fedperf_shared.runtime.command_line import NO_ANSWER
-from tests.unit.client.homes import fedperf, made_home
+from tests.unit.client.data_directories import fedperf, made_home
+from tests.unit.client.pretrained_model import install_start
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
 from tests.unit.client.profiling.campaign.nightly import with_trials
-from tests.unit.client.public import install_start
 
 NOISE = (1.0, 1.012, 0.99)
 
@@ -41,7 +41,7 @@ ROLES = {"size": "rows", "parallelism": "workers"}
 
 
 def measured(home: Home, written: str, seconds: Mapping[int, float], **outcome: Any) -> None:
-    """Three repetitions of each configuration, by its number."""
+    """Store three repetitions of each configuration, by its number."""
     components = '[[component]]\nname = "job"\ncommand = ["true"]\n'
     file = write_campaign(
         home.directory.parent, campaign_text(components=components, grid=written, run="")
@@ -72,7 +72,7 @@ LINEAR = {number: 0.2 + 3.0 * rows for number, rows in enumerate((1, 2, 3, 4))}
 
 @pytest.mark.parametrize("workers", ["[1]", "[4]"])
 @pytest.mark.parametrize(("seconds", "truth"), [(FLAT, 3.05), (LINEAR, 12.2)])
-def test_no_speed_up_is_assumed_where_parallelism_never_varied(
+def test_predict_campaign_without_varied_parallelism_assumes_no_speedup(
     home: Home, workers: str, seconds: Mapping[int, float], truth: float
 ) -> None:
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers=workers), seconds)
@@ -88,7 +88,7 @@ def test_no_speed_up_is_assumed_where_parallelism_never_varied(
     assert same[2]["upper_seconds"] / same[2]["lower_seconds"] < 1.3
 
 
-def test_a_slope_that_four_sizes_show_to_be_none_is_none(home: Home) -> None:
+def test_predict_campaign_with_flat_sizes_predicts_constant_time(home: Home) -> None:
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers="[1]"), FLAT)
     for rows in (8, 100, 1000):
         _, _, answer = ask(home, "--at", f"rows={rows}", "--deadline", "2s")
@@ -96,7 +96,7 @@ def test_a_slope_that_four_sizes_show_to_be_none_is_none(home: Home) -> None:
         assert answer["probability"] < 0.5
 
 
-def test_a_slope_that_four_sizes_show_stays(home: Home) -> None:
+def test_predict_campaign_with_linear_sizes_extrapolates_linearly(home: Home) -> None:
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers="[1]"), LINEAR)
     assert ask(home, "--at", "rows=8")[2]["p50_seconds"] == pytest.approx(24.2, rel=0.15)
 
@@ -110,7 +110,7 @@ def test_a_slope_that_four_sizes_show_stays(home: Home) -> None:
         ({}, {"mode": '["a", "b", "c", "d"]'}, "mode=c"),
     ],
 )
-def test_size_and_parallelism_may_be_left_out(
+def test_predict_campaign_works_without_size_or_parallelism_role(
     home: Home, roles: Mapping[str, str], columns: dict[str, str], asked: str
 ) -> None:
     measured(home, grid(roles, **columns), LINEAR)
@@ -132,7 +132,7 @@ def test_size_and_parallelism_may_be_left_out(
         ({}, {"k": "[3]"}, 0.0),
     ],
 )
-def test_such_a_campaign_is_profiled_reported_and_stored(
+def test_campaign_without_size_or_parallelism_is_profiled_and_stored(
     home: Home, tmp_path: Path, roles: Mapping[str, str], columns: dict[str, str], rows_known: float
 ) -> None:
     text = campaign_text(grid=grid(roles, **columns), run="repetitions = 1\nretries = 0")
@@ -146,7 +146,7 @@ def test_such_a_campaign_is_profiled_reported_and_stored(
     assert ask(home, "--at", f"{name}=3")[2]["p50_seconds"] > 0
 
 
-def test_parallel_units_far_beyond_those_that_ran_are_no_promise(home: Home) -> None:
+def test_predict_campaign_far_beyond_measured_parallelism_meets_no_deadline(home: Home) -> None:
     seconds = {0: 40.0, 1: 20.3, 2: 10.4}
     measured(home, grid(ROLES, rows="[1]", workers="[1, 2, 4]"), seconds)
     assert ask(home, "--at", "workers=32", "--deadline", "1h")[0] == 0
@@ -161,7 +161,7 @@ def test_parallel_units_far_beyond_those_that_ran_are_no_promise(home: Home) -> 
 @pytest.mark.parametrize(
     ("busy", "cpu", "factor"), [(3.56, 0.8, 3.5), (1.5, 2.9, 2), (3.9, None, 9)]
 )
-def test_runs_under_other_load_say_so_and_widen_the_interval(
+def test_predict_campaign_under_interference_has_wider_interval_and_note(
     home: Home, busy: float, cpu: float | None, factor: float
 ) -> None:
     written = grid(ROLES, rows="[1, 2, 3, 4]", workers="[1]")
@@ -176,7 +176,7 @@ def test_runs_under_other_load_say_so_and_widen_the_interval(
     assert f"all of 12 runs were made while others kept {busy:.1f} of 4 cores busy" in said
 
 
-def test_quiet_runs_have_no_note(home: Home) -> None:
+def test_predict_campaign_without_interference_has_no_note(home: Home) -> None:
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers="[1]"), FLAT)
     _, facts, answer = ask(home, "--at", "rows=2")
     assert (facts["load"]["disturbed"], facts["load"]["sentence"]) == (0, None)
@@ -192,7 +192,7 @@ def test_quiet_runs_have_no_note(home: Home) -> None:
         ('callable = "os:getcwd"', []),
     ],
 )
-def test_a_dry_run_names_columns_that_nothing_uses(
+def test_profile_dry_run_names_unused_columns(
     home: Home, tmp_path: Path, component: str, unused: list[str]
 ) -> None:
     written = grid(ROLES, rows="[1, 2]", workers="[1]", k="[1, 2]")
@@ -208,7 +208,7 @@ def test_a_dry_run_names_columns_that_nothing_uses(
     assert said == (", ".join(unused) or "none")
 
 
-def test_numbers_of_columns_have_suffixes_and_the_old_option_stays(home: Home) -> None:
+def test_predict_campaign_accepts_number_suffixes_and_old_set_option(home: Home) -> None:
     measured(home, grid(ROLES, rows="[1000, 2000]", workers="[1]"), {0: 1.0, 1: 2.0})
     found = [ask(home, *words)[2] for words in (("--at", "rows=2k"), ("--set", "rows=2000"))]
     assert found[0] == found[1]

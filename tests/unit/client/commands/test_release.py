@@ -1,4 +1,4 @@
-"""`fedperf release`: looking ahead costs nothing, decisions are kept, the past is checked."""
+"""`fedperf release`: previews without cost, stored decisions, verified receipts."""
 
 import hashlib
 import re
@@ -35,14 +35,14 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.runtime.process import process_lock
 from fedperf_shared.wire.codec import decode_signed_receipt, encode_receipt, encode_signed_receipt
+from tests.fakes.cell_queries import DIRECTED
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
-from tests.fakes.questions import DIRECTED
+from tests.fakes.linearized_queries import install_plans
 from tests.fakes.released import release_now
-from tests.fakes.tangents import install_plans
 from tests.unit.client.contributions.seeded_noise import seeded
-from tests.unit.client.homes import made_home
-from tests.unit.client.public import install_start
+from tests.unit.client.data_directories import made_home
+from tests.unit.client.pretrained_model import install_start
 from tests.unit.client.release.periods import (
     BUDGET,
     START,
@@ -61,7 +61,7 @@ MEMBERSHIP = membership_with(COORDINATOR)
 
 
 class Scene:
-    """An organization's directory and a clock."""
+    """An organization's data directory and a clock."""
 
     def __init__(self, home: Home, patch: pytest.MonkeyPatch) -> None:
         self.home = home
@@ -85,13 +85,13 @@ class Scene:
         self.says("ask")
 
     def says(self, mode: str) -> None:
-        """The policy has that mode for reports."""
+        """Set this mode for reports in the policy."""
         text = self.home.policy.read_text()
         self.home.policy.write_text(text.replace('report = "auto"', f'report = "{mode}"'))
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        """A daemon runs that has read the policy as it is now."""
+        """Simulate a running daemon that has read the current policy."""
         with process_lock(self.home.lock, "the home"):
             store_modes(self.home, load_policy(self.home.policy))
             yield
@@ -122,7 +122,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(made_home(tmp_path / "home", workloads=4000), monkeypatch)
 
 
-def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: Scene) -> None:
+def test_preview_shows_next_slot_of_each_kind_and_changes_no_file(scene: Scene) -> None:
     ledger = scene.begin()
     release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     scene.at(open_at(0))
@@ -144,7 +144,7 @@ def test_a_preview_shows_the_next_slot_of_each_kind_and_changes_no_byte(scene: S
     assert update["sample_values"] == DIRECTIONS
 
 
-def test_a_preview_shows_a_bar_on_a_terminal_and_nowhere_else(
+def test_preview_shows_progress_bar_only_on_a_terminal(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.begin()
@@ -156,7 +156,7 @@ def test_a_preview_shows_a_bar_on_a_terminal_and_nowhere_else(
 
 
 @pytest.mark.slow
-def test_what_is_previewed_can_be_a_kind_or_a_slot(scene: Scene) -> None:
+def test_preview_accepts_a_kind_or_a_slot_with_fresh_samples(scene: Scene) -> None:
     scene.begin()
     (report,) = scene("preview", "report", "--json").rows()
     (again,) = scene("preview", "report-0-0", "--json").rows()
@@ -170,7 +170,7 @@ def test_what_is_previewed_can_be_a_kind_or_a_slot(scene: Scene) -> None:
 
 
 class FakeExchange:
-    """Knows the calendar, and nothing else is asked."""
+    """A coordinator that only serves the calendar."""
 
     def __init__(self, *arguments: object) -> None:
         del arguments
@@ -185,7 +185,7 @@ class FakeExchange:
         return calendar()
 
 
-def test_before_the_period_the_coordinators_calendar_is_enough(
+def test_preview_before_the_period_uses_the_coordinators_calendar(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.join()
@@ -198,10 +198,10 @@ def test_before_the_period_the_coordinators_calendar_is_enough(
     assert scene.home.ledgers == ()
 
 
-def test_before_joining_all_is_shown_by_the_default_calendar_and_that_is_said(
+def test_preview_before_joining_uses_default_calendar_with_a_note(
     scene: Scene,
 ) -> None:
-    """A security officer reads what would leave before there is any contract."""
+    """Before joining, a security officer can preview all releases."""
     before = contents(scene.home.directory)
     shown = scene("preview", "--json")
     (report,) = shown.rows()
@@ -216,13 +216,13 @@ def test_before_joining_all_is_shown_by_the_default_calendar_and_that_is_said(
     assert "epsilon = 2" in scene("slots").out
 
 
-def test_a_membership_of_which_a_part_is_lost_is_no_way_back_to_the_default(scene: Scene) -> None:
+def test_preview_with_incomplete_membership_is_refused(scene: Scene) -> None:
     scene.join()
     (scene.home.identity / "addresses.txt").unlink()
     assert scene("preview").code == 3
 
 
-def test_a_sealed_release_can_be_seen_and_approved(scene: Scene, tmp_path: Path) -> None:
+def test_sealed_release_is_shown_with_its_bytes_and_approved(scene: Scene, tmp_path: Path) -> None:
     scene.asks()
     scene.join()
     ledger = scene.begin()
@@ -244,7 +244,7 @@ def test_a_sealed_release_can_be_seen_and_approved(scene: Scene, tmp_path: Path)
     assert scene.gate(ledger).dispatch(report_key(0), at=LEAVES, mode=ReleaseMode.ASK) == sealed
 
 
-def test_the_list_says_how_far_every_release_came(scene: Scene) -> None:
+def test_list_shows_state_and_receipt_of_every_release(scene: Scene) -> None:
     scene.join()
     ledger = scene.begin()
     gate = scene.gate(ledger)
@@ -285,7 +285,7 @@ def test_the_list_says_how_far_every_release_came(scene: Scene) -> None:
         (None, "signature"),
     ],
 )
-def test_a_receipt_that_does_not_hold_is_said_to(
+def test_invalid_receipt_is_reported_with_its_problem(
     scene: Scene, changes: dict[str, object] | None, problem: str
 ) -> None:
     scene.join()
@@ -301,7 +301,7 @@ def test_a_receipt_that_does_not_hold_is_said_to(
     assert problem in str(shown["receipt_problem"])
 
 
-def test_a_sequence_number_counts_once(scene: Scene) -> None:
+def test_receipts_with_duplicate_sequence_number_are_invalid(scene: Scene) -> None:
     scene.join()
     ledger = scene.begin()
     for window in range(2):
@@ -310,7 +310,7 @@ def test_a_sequence_number_counts_once(scene: Scene) -> None:
     assert [row["receipt"] for row in scene("list", "--json").rows()] == [False, False]
 
 
-def test_a_preview_names_what_leaves_without_noise(scene: Scene) -> None:
+def test_preview_names_counts_sent_without_noise(scene: Scene) -> None:
     slot = Slot(report_key(0), ReportParameters(20.0, 3.0, public_counts=True))
     PrivacyLedger.create(scene.home.ledger(START), BUDGET, Schedule(calendar(2), (slot,)))
     (shown,) = scene("preview", "report-0-0", "--json").rows()
@@ -321,7 +321,7 @@ def test_a_preview_names_what_leaves_without_noise(scene: Scene) -> None:
     assert "WITHOUT NOISE: the policy declares configurations public" in text
 
 
-def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene) -> None:
+def test_directed_report_keeps_its_kind_from_preview_to_show(scene: Scene) -> None:
     scene.join()
     slots = (
         Slot(report_key(0), ReportParameters(20.0, 3.0)),
@@ -346,7 +346,7 @@ def test_a_directed_slot_is_shown_as_one_before_and_after_it_leaves(scene: Scene
     assert (left["kind"], left["question"], left["values"]) == ("directed_report", 1, 16)
 
 
-def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
+def test_linearized_update_keeps_its_kind_from_preview_to_show(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_plans(tmp_path, monkeypatch)
@@ -373,7 +373,7 @@ def test_a_step_at_a_tangent_is_shown_as_one_before_and_after_it_leaves(
     assert (left["kind"], left["base_version"], left["values"]) == ("tangent_update", 1, DIRECTIONS)
 
 
-def test_releases_of_an_older_period_stay_in_sight(scene: Scene) -> None:
+def test_list_includes_releases_of_an_older_period(scene: Scene) -> None:
     ledger = scene.begin()
     release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     later = START + timedelta(days=400)
@@ -402,7 +402,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("command", "moment", "code", "says"), WRONG)
-def test_what_cannot_be_is_one_clear_line_and_changes_nothing(
+def test_release_command_with_invalid_slot_or_time_changes_no_file(
     scene: Scene, command: str, moment: datetime, code: int, says: str
 ) -> None:
     scene.begin()
@@ -414,7 +414,7 @@ def test_what_cannot_be_is_one_clear_line_and_changes_nothing(
     assert contents(scene.home.directory) == before
 
 
-def test_what_has_left_cannot_be_called_back(scene: Scene) -> None:
+def test_withhold_after_dispatch_is_refused(scene: Scene) -> None:
     ledger = scene.begin()
     release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
     scene.at(open_at(0))
@@ -424,14 +424,14 @@ def test_what_has_left_cannot_be_called_back(scene: Scene) -> None:
     assert "it was released" in scene("preview", "report-0-0").complaint()
 
 
-def test_before_a_period_there_is_nothing_to_decide(scene: Scene) -> None:
+def test_decisions_before_any_period_are_refused(scene: Scene) -> None:
     for command in ("approve", "withhold", "show"):
         ended = scene(command, "report-0-0")
         assert ended.code == 3
         assert "no period has begun" in ended.complaint()
 
 
-def test_a_kind_that_never_leaves_is_not_approved(scene: Scene) -> None:
+def test_approve_of_a_kind_with_mode_never_is_refused(scene: Scene) -> None:
     scene.begin()
     scene.says("never")
     ended = scene("approve", "report-0-0")
@@ -439,7 +439,7 @@ def test_a_kind_that_never_leaves_is_not_approved(scene: Scene) -> None:
     assert "to never; change that" in ended.complaint()
 
 
-def test_tables_fit_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_tables_fit_80_columns(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     ledger = scene.begin()
     release_now(scene.gate(ledger), report_key(0), empty_report, at=open_at(0))
@@ -450,7 +450,7 @@ def test_tables_fit_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None:
+def test_list_shows_withhold_reason_of_each_withheld_release(scene: Scene) -> None:
     ledger = scene.begin()
     gate = scene.gate(ledger)
     for window, mode in enumerate((ReleaseMode.AUTO, ReleaseMode.ASK, ReleaseMode.NEVER)):
@@ -471,7 +471,7 @@ def test_what_did_not_leave_says_why_in_place_of_a_receipt(scene: Scene) -> None
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_the_mode_in_force_is_the_one_that_the_running_daemon_has_read(scene: Scene) -> None:
+def test_mode_in_force_is_the_one_read_by_the_running_daemon(scene: Scene) -> None:
     scene.begin()
     with scene.daemon():
         scene.says("ask")
@@ -487,7 +487,7 @@ def test_the_mode_in_force_is_the_one_that_the_running_daemon_has_read(scene: Sc
     assert (shown["mode"], shown["mode_changes"]) == ("ask", [])
 
 
-def test_a_release_that_a_running_daemon_never_lets_out_is_approved_with_a_note(
+def test_approve_under_daemon_with_mode_never_notes_required_restart(
     scene: Scene,
 ) -> None:
     scene.begin()
@@ -500,7 +500,7 @@ def test_a_release_that_a_running_daemon_never_lets_out_is_approved_with_a_note(
     assert "so restart it to send report-0-0" in ended.err
 
 
-def test_slots_say_kind_mode_and_cost_and_what_is_undecided(
+def test_slots_show_kind_mode_epsilon_and_missing_decision(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
@@ -517,7 +517,7 @@ def test_slots_say_kind_mode_and_cost_and_what_is_undecided(
     assert "not sent unless you approve it in time: fedperf release approve SLOT" in said
 
 
-def test_a_slot_that_stays_here_shows_no_time_to_leave(scene: Scene) -> None:
+def test_withheld_slot_has_no_send_time(scene: Scene) -> None:
     scene.begin()
     assert scene("withhold", "report-1-0").code == 0
     rows = {row["slot"]: row for row in scene("slots", "--json").rows()}
@@ -528,7 +528,7 @@ def test_a_slot_that_stays_here_shows_no_time_to_leave(scene: Scene) -> None:
     assert (rows["report-0-0"]["send_at"], rows["report-0-0"]["decision"]) == (None, "never")
 
 
-def test_a_first_report_that_is_no_slot_of_every_window_is_explained(scene: Scene) -> None:
+def test_slots_explain_extra_first_report(scene: Scene) -> None:
     said = scene("slots").out
     assert "report-0-3 is an extra first report" in said
     scene.begin()
@@ -536,13 +536,13 @@ def test_a_first_report_that_is_no_slot_of_every_window_is_explained(scene: Scen
 
 
 @pytest.mark.parametrize("kind", ["residual_report", "report"])
-def test_a_preview_takes_the_kinds_that_are_shown(scene: Scene, kind: str) -> None:
+def test_preview_accepts_displayed_kind_and_its_short_form(scene: Scene, kind: str) -> None:
     scene.begin()
     (shown,) = scene("preview", kind, "--json").rows()
     assert (shown["slot"], shown["kind"]) == ("report-0-0", "residual_report")
 
 
-def test_a_preview_of_a_kind_within_a_slots_kind_shows_the_next_of_it(scene: Scene) -> None:
+def test_preview_of_directed_report_shows_its_next_slot(scene: Scene) -> None:
     slots = (
         Slot(report_key(0), ReportParameters(20.0, 3.0)),
         Slot(DIRECTED, DirectedParameters(20.0, 60.0)),
@@ -554,7 +554,7 @@ def test_a_preview_of_a_kind_within_a_slots_kind_shows_the_next_of_it(scene: Sce
 
 
 @pytest.mark.parametrize("kind", ["update", "model_update", "tangent_update"])
-def test_what_is_not_planned_says_why(scene: Scene, kind: str) -> None:
+def test_preview_of_unplanned_kind_gives_the_reason(scene: Scene, kind: str) -> None:
     said = scene("preview", kind).out
     assert said.startswith(f"No release of {kind} is planned: size class")
     assert "below about 2,000 workloads" in said
@@ -569,7 +569,7 @@ def test_what_is_not_planned_says_why(scene: Scene, kind: str) -> None:
         (("preview", "report-1-0"), {"2027-02-18 00:00", "2027-02-19 00:00"}),
     ],
 )
-def test_times_are_in_words_or_as_a_table_has_room(
+def test_release_commands_print_times_in_readable_form(
     scene: Scene, command: tuple[str, ...], times: set[str]
 ) -> None:
     ledger = scene.begin()

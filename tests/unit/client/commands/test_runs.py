@@ -1,4 +1,4 @@
-"""`fedperf runs`: what is stored, as a list and as a tree of operators."""
+"""`fedperf runs`: stored executions as a list and as operator trees."""
 
 import csv
 from dataclasses import replace
@@ -22,8 +22,8 @@ from fedperf_shared.execution import (
 )
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
+from tests.unit.client.data_directories import fedperf, made_home
 from tests.unit.client.executions import START, chain_plan, make_execution
-from tests.unit.client.homes import fedperf, made_home
 
 K = OperatorKind
 
@@ -41,7 +41,7 @@ def keep(home: Home, *executions: Execution) -> None:
 
 
 def shared_input_plan() -> Plan:
-    """A filtered table that is joined with its own totals, on two platforms."""
+    """Return a plan on two platforms: a filtered table joined with its own totals."""
 
     def operator(kind: OperatorKind, *inputs: int, rows: float) -> Operator:
         return Operator(
@@ -67,7 +67,7 @@ def lines_of(plan: Plan) -> list[str]:
     return captured.get().splitlines()
 
 
-def test_executions_are_listed_newest_first(home: Home) -> None:
+def test_runs_are_listed_newest_first_with_limit(home: Home) -> None:
     keep(home, *(make_execution(n, execution_id=f"{n}-long-identifier") for n in range(30)))
     rows = fedperf(home, "runs", "--json").rows()
     assert [row["id"] for row in rows] == [f"{n}-long-identifier" for n in range(29, 9, -1)]
@@ -94,7 +94,7 @@ def test_executions_are_listed_newest_first(home: Home) -> None:
         ("nds%", []),
     ],
 )
-def test_a_workload_is_found_by_its_name_or_a_part_of_it(
+def test_runs_workload_filter_matches_name_or_part_of_its_path(
     home: Home, asked: str, found: list[str]
 ) -> None:
     names = ("nds-power/c3a812", "nds-power/c3a812", "nds-power/4f11", "etl", "etl-late")
@@ -106,13 +106,13 @@ def test_a_workload_is_found_by_its_name_or_a_part_of_it(
     assert "etl-late" not in {row["workload"] for row in rows}
 
 
-def test_a_workload_that_nobody_has_is_named(home: Home) -> None:
+def test_runs_of_unknown_workload_names_it(home: Home) -> None:
     keep(home, make_execution(0, workload="etl"))
     said = fedperf(home, "runs", "--workload", "nds").out
     assert "no such run of a workload named 'nds'; " in said
 
 
-def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
+def test_runs_can_be_filtered_by_workload_or_status(home: Home) -> None:
     keep(
         home,
         make_execution(0, workload="a"),
@@ -127,12 +127,12 @@ def test_the_list_can_be_of_one_workload_or_status(home: Home) -> None:
     assert "fedperf ingest" in fedperf(home, "runs", "--workload", "none").out
 
 
-def test_before_any_execution_there_is_one_line(home: Home) -> None:
+def test_runs_on_empty_store_prints_one_line(home: Home) -> None:
     assert fedperf(home, "runs", "--json").json() == []
     assert fedperf(home, "runs").out.count("\n") == 1
 
 
-def test_where_it_is_known_from_and_what_to_mind_are_shown(home: Home) -> None:
+def test_runs_show_source_machine_and_warnings(home: Home) -> None:
     origin = ExecutionMetadata(
         "spark 3.5.3",
         "m5.xlarge",
@@ -160,7 +160,7 @@ NAMED = ExecutionMetadata(
 )
 
 
-def test_a_job_is_known_by_what_its_people_call_it(home: Home) -> None:
+def test_runs_show_application_description_and_failure(home: Home) -> None:
     keep(home, make_execution(0, origin=NAMED))
     table = fedperf(home, "runs").out
     for shown in ("query 72", "salaries by month", "no bytes left"):
@@ -180,7 +180,7 @@ def test_a_job_is_known_by_what_its_people_call_it(home: Home) -> None:
     assert (facts["application_id"], facts["description"]) == ("app-77", "salaries by month")
 
 
-def test_an_operator_is_shown_with_its_time_where_it_is_known(home: Home) -> None:
+def test_runs_show_prints_operator_seconds_where_known(home: Home) -> None:
     keep(home, make_execution(0, origin=NAMED), make_execution(1))
     shown = fedperf(home, "runs", "show", "execution-0")
     assert [line.rpartition(", ")[2] for line in shown.out.splitlines()[-3:]] == [
@@ -195,7 +195,7 @@ def test_an_operator_is_shown_with_its_time_where_it_is_known(home: Home) -> Non
     assert "Times of operators" not in fedperf(home, "runs", "show", "execution-1").out
 
 
-def test_people_read_units_and_nothing_of_what_nobody_knows(home: Home) -> None:
+def test_runs_show_prints_units_and_omits_unknown_values(home: Home) -> None:
     measured = Measurement(5817.45, 5817.45, 0, 18_400_000_000, 0)
     cluster = ClusterConfig(4, 128, 429_496_729_600)
     keep(home, make_execution(0, measurement=measured, cluster=cluster))
@@ -212,7 +212,7 @@ def chosen(home: Home, *arguments: str) -> list[object]:
     return [row["id"] for row in fedperf(home, "runs", *arguments, "--json").rows()]
 
 
-def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
+def test_runs_can_be_searched_and_filtered_by_platform_and_date(home: Home) -> None:
     keep(
         home,
         make_execution(0, origin=NAMED),
@@ -229,7 +229,7 @@ def test_the_list_can_be_searched_and_narrowed(home: Home) -> None:
     assert chosen(home, "--platform", "duckdb", "--until", "2026-03-02") == ["execution-0"]
 
 
-def test_executions_are_deleted_by_id_or_by_what_they_share(home: Home) -> None:
+def test_runs_delete_by_id_or_filter_needs_yes_for_filters(home: Home) -> None:
     keep(home, *(make_execution(n, workload="ab"[n % 2]) for n in range(6)))
     home.predictor.write_text("made from all of them")
     assert fedperf(home, "runs", "delete", "execution-3", "--json").json() == {
@@ -245,20 +245,20 @@ def test_executions_are_deleted_by_id_or_by_what_they_share(home: Home) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["execution-0", "--workload", "a"], ["--yes"]])
-def test_what_to_delete_is_said_in_one_way(home: Home, arguments: list[str]) -> None:
+def test_runs_delete_requires_either_ids_or_filters(home: Home, arguments: list[str]) -> None:
     keep(home, make_execution(0))
     ended = fedperf(home, "runs", "delete", *arguments)
     assert (ended.code, len(chosen(home))) == (3, 1)
     assert "select the runs either by ids or by filters" in ended.complaint()
 
 
-def test_one_unknown_id_deletes_nothing(home: Home) -> None:
+def test_runs_delete_with_one_unknown_id_deletes_no_execution(home: Home) -> None:
     keep(home, make_execution(0))
     assert fedperf(home, "runs", "delete", "execution-0", "other").code == 3
     assert len(chosen(home)) == 1
 
 
-def test_executions_are_exported_as_a_history_or_a_table(home: Home, tmp_path: Path) -> None:
+def test_runs_export_writes_history_or_csv(home: Home, tmp_path: Path) -> None:
     stored = [make_execution(0, origin=NAMED), make_execution(1), make_execution(2, workload="x")]
     keep(home, *stored)
     history, table = tmp_path / "h.parquet", tmp_path / "t.csv"
@@ -271,7 +271,7 @@ def test_executions_are_exported_as_a_history_or_a_table(home: Home, tmp_path: P
     assert (rows[0]["description"], rows[1]["runtime_seconds"]) == ("salaries by month", "1.5")
 
 
-def test_a_text_in_a_table_is_no_formula(home: Home, tmp_path: Path) -> None:
+def test_runs_export_escapes_csv_formulas(home: Home, tmp_path: Path) -> None:
     keep(home, make_execution(0, origin=replace(NAMED, description='=HYPERLINK("x")')))
     assert fedperf(home, "runs", "export", tmp_path / "t.csv").code == 0
     with (tmp_path / "t.csv").open(encoding="utf-8", newline="") as stream:
@@ -283,14 +283,14 @@ def test_a_text_in_a_table_is_no_formula(home: Home, tmp_path: Path) -> None:
     ("name", "code", "said"),
     [("h.json", 3, "must end in .parquet or .csv"), ("no/t.csv", 4, "cannot write")],
 )
-def test_an_export_that_cannot_be_is_one_line(
+def test_runs_export_to_invalid_path_fails_in_one_line(
     home: Home, tmp_path: Path, name: str, code: int, *, said: str
 ) -> None:
     ended = fedperf(home, "runs", "export", tmp_path / name)
     assert (ended.code, said in ended.complaint()) == (code, True)
 
 
-def test_the_result_is_at_the_top_and_a_shared_input_is_shown_once() -> None:
+def test_operator_tree_has_result_at_top_and_shared_input_once() -> None:
     assert lines_of(shared_input_plan()) == [
         "#4 sink, on polars, 1,000 rows, 10.0 kB",
         "└── #3 join, on polars, 1,000 rows, 10.0 kB",
@@ -301,13 +301,13 @@ def test_the_result_is_at_the_top_and_a_shared_input_is_shown_once() -> None:
     ]
 
 
-def test_every_end_is_a_tree_of_its_own() -> None:
+def test_operator_tree_has_one_root_per_sink() -> None:
     plan = chain_plan(1)
     two = Plan(Workflow(plan.workflow.operators * 2), plan.platforms * 2)
     assert [line[:2] for line in lines_of(two)] == ["#0", "#1"]
 
 
-def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
+def test_runs_show_prints_operator_tree_and_json_plan(home: Home) -> None:
     keep(home, make_execution(0, plan=shared_input_plan()), make_execution(1))
     shown = fedperf(home, "runs", "show", "execution-0")
     assert shown.code == 0
@@ -344,7 +344,7 @@ def test_one_execution_is_shown_with_its_operators(home: Home) -> None:
         (["--last", "0"], "0 is not in the range x>=1"),
     ],
 )
-def test_a_wrong_value_is_one_line_that_says_what_is_right(
+def test_runs_with_invalid_option_value_fails_in_one_line(
     home: Home, options: list[str], said: str
 ) -> None:
     keep(home, make_execution(0))
@@ -353,7 +353,7 @@ def test_a_wrong_value_is_one_line_that_says_what_is_right(
     assert said in ended.complaint()
 
 
-def test_where_several_are_meant_the_first_are_named(home: Home) -> None:
+def test_runs_show_with_ambiguous_id_lists_first_matches(home: Home) -> None:
     keep(home, *(make_execution(n, execution_id=f"{n:02}-long-identifier") for n in range(8)))
     said = fedperf(home, "runs", "show", "0").complaint()
     assert "several executions, 8, have an id that begins with '0'" in said
@@ -361,10 +361,10 @@ def test_where_several_are_meant_the_first_are_named(home: Home) -> None:
     assert "04-long- (workload-4), 3 more; name one, or list them with: fedperf runs" in said
 
 
-def test_a_deep_plan_stays_readable_on_a_terminal(
+def test_runs_show_of_deep_plan_indents_only_at_branches(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only where several inputs come together it goes to the right; else nothing changes."""
+    """The tree is indented only where several inputs meet."""
     long, joined = chain_plan(30).workflow.operators, shared_input_plan().workflow.operators[3]
     plan = Plan.on_one_platform(
         Workflow((*long, long[0], replace(joined, inputs=(29, 30)))), Platform.SPARK
@@ -381,14 +381,14 @@ def test_a_deep_plan_stays_readable_on_a_terminal(
         "│   #0 table source",
         "└── #30 table source",
     ]
-    monkeypatch.delenv("COLUMNS")  # nothing folds a file
+    monkeypatch.delenv("COLUMNS")  # files are not folded
     assert (
         "An operator reads from the one below"
         not in fedperf(home, "runs", "show", "execution-0").out
     )
 
 
-def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Home) -> None:
+def test_runs_show_accepts_unique_id_prefix_and_refuses_others(home: Home) -> None:
     keep(home, make_execution(0, execution_id="abcd1"), make_execution(1, execution_id="abcd2"))
     assert "id: abcd1\n" in fedperf(home, "runs", "show", "abcd1").out
     for unclear, said in (("abcd", "several executions"), ("x", "no execution 'x'"), ("", "''")):
@@ -397,7 +397,7 @@ def test_the_beginning_of_an_id_is_enough_and_anything_else_is_one_line(home: Ho
         assert said in ended.complaint()
 
 
-def test_hostile_names_are_only_shown(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_escape_hostile_names(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     hostile = "\x1b[2J[bold red]x[/] :smile:\n\u202e" + "y" * 1000
     origin = ExecutionMetadata(
@@ -421,14 +421,14 @@ def test_hostile_names_are_only_shown(home: Home, monkeypatch: pytest.MonkeyPatc
     assert fedperf(home, "runs", "--json").rows()[0]["workload"] == hostile
 
 
-def test_the_longest_chain_is_a_line_per_operator(home: Home) -> None:
+def test_runs_show_prints_one_line_per_operator_of_longest_chain(home: Home) -> None:
     keep(home, make_execution(0, plan=chain_plan(MAX_OPERATORS)))
     lines = fedperf(home, "runs", "show", "execution-0").out.splitlines()
     assert sum(" rows, " in line for line in lines) == MAX_OPERATORS
     assert lines[-1].strip(" └─").startswith("#0 table source")
 
 
-def test_a_plan_that_reads_everything_many_times_is_shown_once() -> None:
+def test_operator_tree_of_repeatedly_shared_inputs_has_linear_size() -> None:
     source = Operator(K.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 1.0, 1.0)
     layers = [replace(source, kind=K.JOIN, inputs=(n, n)) for n in range(60)]
     lines = lines_of(Plan.on_one_platform(Workflow((source, *layers)), Platform.DUCKDB))

@@ -1,4 +1,4 @@
-"""`fedperf simulate`: what cannot be simulated is said in one line, before it is tried."""
+"""`fedperf simulate`: invalid input is refused in one line before the simulation starts."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def simulate(home: Home, *options: object) -> Ended:
     return run(cli.main, "--home", home.directory, "simulate", *options)
 
 
-def test_a_calendar_that_is_none_is_named(home: Home, tmp_path: Path) -> None:
+def test_simulate_with_missing_or_invalid_calendar_names_it(home: Home, tmp_path: Path) -> None:
     missing = simulate(home, "--calendar", tmp_path / "next.toml")
     assert missing.code == 3
     assert "next.toml cannot be read" in missing.complaint()
@@ -42,7 +42,9 @@ def test_simulate_wrong_value_is_refused_before_anything_is_read(
     assert value in ended.complaint()
 
 
-def test_a_policy_that_is_wrong_is_named_and_a_home_is_not_made(home: Home, tmp_path: Path) -> None:
+def test_simulate_with_invalid_policy_or_missing_directory_changes_no_file(
+    home: Home, tmp_path: Path
+) -> None:
     home.policy.write_text('size_class = "huge"\n')
     before = contents(home.directory)
     assert "size_class: must be" in simulate(home).complaint()

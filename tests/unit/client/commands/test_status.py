@@ -1,4 +1,4 @@
-"""`fedperf status`, `init` and `join` tell dates, the daemon's life, and what would change them."""
+"""`fedperf status`, `init` and `join`: dates, daemon state and pending policy changes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ from fedperf_client.release.ledger import PrivacyLedger
 from fedperf_client.release.policy import load_policy, store_modes
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.runtime.process import process_lock
-from tests.unit.client.homes import with_history
-from tests.unit.client.public import install_start
+from tests.unit.client.data_directories import with_history
+from tests.unit.client.pretrained_model import install_start
 from tests.unit.shared.console_programs import Ended, run
 
 NOW = datetime(2026, 11, 25, 9, 30, tzinfo=UTC)
@@ -25,7 +25,7 @@ CALENDAR = default_calendar(datetime(2026, 11, 2, tzinfo=UTC))
 
 
 class Organization:
-    """A home and a clock."""
+    """A data directory and a clock."""
 
     def __init__(self, home: Home, patch: pytest.MonkeyPatch) -> None:
         self.home = home
@@ -43,14 +43,14 @@ class Organization:
         return open_ledger(self.home, load_policy(self.home.policy), CALENDAR, now=NOW)
 
     def declare(self, old: str, new: str) -> None:
-        """Change the policy."""
+        """Replace a text in the policy."""
         text = self.home.policy.read_text()
         assert old in text
         self.home.policy.write_text(text.replace(old, new, 1))
 
     @contextmanager
     def daemon(self) -> Iterator[None]:
-        """A daemon runs that has read the policy as it is now."""
+        """Simulate a running daemon that has read the current policy."""
         with process_lock(self.home.lock, "the home"):
             store_modes(self.home, load_policy(self.home.policy))
             yield
@@ -67,7 +67,7 @@ def organization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Organizatio
     return Organization(Home(tmp_path / "home"), monkeypatch)
 
 
-def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
+def test_init_shows_first_release_date_and_possible_changes(
     organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
@@ -79,7 +79,9 @@ def test_init_says_when_the_first_release_leaves_and_what_would_change_it(
         assert change in said
 
 
-def test_programs_read_the_same_and_within_eight_days(organization: Organization) -> None:
+def test_init_json_first_release_is_within_eight_days_and_matches_status(
+    organization: Organization,
+) -> None:
     facts = organization("init", "--json").json()
     assert isinstance(facts, dict)
     first = datetime.fromisoformat(str(facts["first_release"]))
@@ -93,7 +95,7 @@ def test_programs_read_the_same_and_within_eight_days(organization: Organization
     assert organization.status()["first_release"] == facts["first_release"]
 
 
-def test_who_declares_too_little_is_told_that_nothing_leaves_and_what_would_help(
+def test_init_with_too_few_workloads_plans_no_release_and_suggests_changes(
     organization: Organization,
 ) -> None:
     said = organization("init", "--workloads", 20).out
@@ -102,7 +104,7 @@ def test_who_declares_too_little_is_told_that_nothing_leaves_and_what_would_help
     assert "more workloads or a larger epsilon" in said
 
 
-def test_a_period_in_which_nothing_leaves_says_why(organization: Organization) -> None:
+def test_period_without_planned_releases_gives_the_reason(organization: Organization) -> None:
     organization("init", "--workloads", 20)
     organization.begin()
     assert "Reasons: fedperf release slots" in organization("status").out
@@ -112,7 +114,7 @@ def test_a_period_in_which_nothing_leaves_says_why(organization: Organization) -
     assert "signal-to-noise: 20 declared workloads" in said
 
 
-def test_after_joining_the_coordinators_calendar_counts(organization: Organization) -> None:
+def test_status_after_joining_uses_the_coordinators_calendar(organization: Organization) -> None:
     organization("init")
     store_calendar(organization.home, ExpectedCalendar(CALENDAR, is_default=False))
     assert organization.status()["first_release"] == "2026-11-28T00:00:00+00:00"
@@ -121,7 +123,7 @@ def test_after_joining_the_coordinators_calendar_counts(organization: Organizati
     assert "the default calendar" in organization("status").out, "it is over"
 
 
-def test_status_says_whether_the_daemon_lives_and_when_it_heard_of_the_coordinator(
+def test_status_shows_daemon_state_and_last_contact(
     organization: Organization,
 ) -> None:
     organization("init")
@@ -135,7 +137,7 @@ def test_status_says_whether_the_daemon_lives_and_when_it_heard_of_the_coordinat
     assert "last contact (UTC): 2026-11-25 09:29" in said
 
 
-def test_status_says_what_comes_next_through_the_period(organization: Organization) -> None:
+def test_status_shows_next_release_throughout_the_period(organization: Organization) -> None:
     organization("init")
     ledger = organization.begin()
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
@@ -157,7 +159,7 @@ def test_status_says_what_comes_next_through_the_period(organization: Organizati
     assert "No further release in this period" in organization("status").out
 
 
-def test_a_policy_that_was_changed_says_from_when_it_counts(organization: Organization) -> None:
+def test_changed_policy_counts_from_the_next_period(organization: Organization) -> None:
     organization("init")
     organization.begin()
     assert organization.status()["policy_changes"] == []
@@ -168,7 +170,7 @@ def test_a_policy_that_was_changed_says_from_when_it_counts(organization: Organi
     assert "counts from 1 November 2027 on" in organization("doctor").out
 
 
-def test_a_mode_that_was_changed_counts_from_the_daemons_next_start_on(
+def test_changed_mode_counts_from_the_next_run_of_the_daemon(
     organization: Organization,
 ) -> None:
     organization("init")
@@ -189,7 +191,7 @@ def test_a_mode_that_was_changed_counts_from_the_daemons_next_start_on(
     assert organization.status()["policy_changes"] == []
 
 
-def test_a_mode_of_a_kind_that_this_period_has_no_slots_of_waits_for_the_next(
+def test_changed_mode_without_slots_counts_from_the_next_period(
     organization: Organization,
 ) -> None:
     organization("init")
@@ -209,7 +211,7 @@ def test_a_mode_of_a_kind_that_this_period_has_no_slots_of_waits_for_the_next(
         ('size_class = "small"', 'size_class = "large"', "model updates leave as well"),
     ],
 )
-def test_the_doctor_warns_of_a_policy_that_will_let_out_more(
+def test_doctor_warns_of_policy_change_that_weakens_privacy(
     organization: Organization, old: str, new: str, does: str
 ) -> None:
     organization("init")
@@ -225,14 +227,14 @@ def test_the_doctor_warns_of_a_policy_that_will_let_out_more(
     assert "ok       policy: policy.toml: epsilon 1 -> 0.5 counts" in organization("doctor").out
 
 
-def test_a_lifetime_budget_that_was_changed_never_counts(organization: Organization) -> None:
+def test_changed_lifetime_budget_is_reported_as_ignored(organization: Organization) -> None:
     organization("init")
     organization.begin()
     organization.declare("# lifetime_epsilon = 10.0", "lifetime_epsilon = 20.0")
     assert "lifetime_epsilon none -> 20 counts never" in organization("status").out
 
 
-def test_a_revoked_member_is_told_so_until_the_coordinator_answers_again(
+def test_status_shows_revocation_until_the_coordinator_accepts_again(
     organization: Organization,
 ) -> None:
     organization("init")
@@ -250,7 +252,7 @@ def test_a_revoked_member_is_told_so_until_the_coordinator_answers_again(
     assert "does not know this organization" not in organization("status").out
 
 
-def test_what_stays_here_does_not_leave_next(organization: Organization) -> None:
+def test_status_skips_withheld_slot_as_next_release(organization: Organization) -> None:
     organization("init")
     ledger = organization.begin()
     first, second, _ = (slot.key for slot in ledger.schedule.slots)
@@ -262,7 +264,7 @@ def test_what_stays_here_does_not_leave_next(organization: Organization) -> None
     assert "No further release in this period" in organization("status").out
 
 
-def test_what_leaves_only_if_approved_says_so(organization: Organization) -> None:
+def test_status_of_mode_ask_names_the_approve_command(organization: Organization) -> None:
     organization("init")
     organization.begin()
     organization.declare('residual_report = "auto"', 'residual_report = "ask"')
@@ -275,7 +277,7 @@ def test_what_leaves_only_if_approved_says_so(organization: Organization) -> Non
     ("declared", "says"),
     [(200, "is mostly noise"), (10, None), (5, "to get more reports")],
 )
-def test_a_store_that_is_far_from_what_is_declared_is_told(
+def test_status_compares_stored_workloads_with_declared_number(
     organization: Organization, declared: int, says: str | None
 ) -> None:
     organization("init", "--workloads", declared)

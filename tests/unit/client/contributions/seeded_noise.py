@@ -1,4 +1,4 @@
-"""A noise source that repeats itself: for tests only."""
+"""Reproducible noise sources, for tests only."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class SeededNoise:
-    """Numbers from numpy's generator; `factor` makes noise of the wrong scale."""
+    """Noise from numpy's generator. `factor` makes noise of the wrong scale."""
 
     def __init__(self, seed: int = 0, *, factor: float = 1.0) -> None:
         self._generator = np.random.default_rng(seed)
@@ -20,13 +20,13 @@ class SeededNoise:
 
 
 def seeded(seed: int = 0) -> Callable[[object], SeededNoise]:
-    """One source for all slots, in the order in which they are drawn."""
+    """Return a function that gives one shared source to all slots, in the order of draws."""
     source = SeededNoise(seed)
     return lambda slot: source
 
 
 class NoNoise:
-    """No noise at all."""
+    """A noise source that returns zeros."""
 
     def discrete_gaussian(self, size: int, scale: float) -> NDArray[np.int64]:
         del scale

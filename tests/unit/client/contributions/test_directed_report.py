@@ -20,8 +20,8 @@ from fedperf_shared.releases.linear_queries import Design, public_design
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
 from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.latent_points import feature_design
+from tests.fakes.cell_queries import DIRECTED, make_question
 from tests.fakes.cell_reports import cell_report
-from tests.fakes.questions import DIRECTED, make_question
 from tests.unit.client.contributions.seeded_noise import NoNoise, SeededNoise
 
 SLOT = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
@@ -34,7 +34,7 @@ def workload(points: list[int], residuals: list[float]) -> PointResiduals:
 
 
 def a_design(seed: int, directions: int = 7) -> Design:
-    """Random directions, every column as long as the rule allows."""
+    """Return random directions, with every column as long as the norm bound allows."""
     rng = np.random.default_rng(seed)
     clips = rng.uniform(0.01, 5.0, POINTS)
     free = rng.standard_normal((directions, POINTS))
@@ -63,7 +63,7 @@ def squared(steps: NDArray[np.int64]) -> int:
 
 @settings(max_examples=200)
 @given(others=st.lists(any_workload(), max_size=3), added=any_workload(), design=DESIGNS)
-def test_adding_any_workload_moves_the_sum_by_at_most_one(
+def test_directed_sum_with_one_workload_added_moves_by_at_most_one(
     others: list[PointResiduals], added: PointResiduals, design: Design
 ) -> None:
     moved = sum_points([*others, added], design) - sum_points(others, design)
@@ -77,14 +77,14 @@ def test_adding_any_workload_moves_the_sum_by_at_most_one(
     new=any_workload(),
     design=DESIGNS,
 )
-def test_replacing_any_workload_moves_the_sum_by_at_most_two(
+def test_directed_sum_with_one_workload_replaced_moves_by_at_most_two(
     others: list[PointResiduals], old: PointResiduals, new: PointResiduals, design: Design
 ) -> None:
     moved = sum_points([*others, new], design) - sum_points([*others, old], design)
     assert squared(moved) <= (2 * BOUND) ** 2
 
 
-def test_both_bounds_are_reached_so_no_smaller_sensitivity_would_do() -> None:
+def test_directed_sum_sensitivity_bounds_are_tight() -> None:
     design = public_design(np.array([[0.5]]), np.array([2.0]))
     high, low = workload([0], [9.0]), workload([0], [-9.0])
     assert squared(sum_points([high], design)) == BOUND**2
@@ -92,28 +92,28 @@ def test_both_bounds_are_reached_so_no_smaller_sensitivity_would_do() -> None:
     assert squared(moved) == (2 * BOUND) ** 2
 
 
-def test_the_bound_holds_even_if_a_design_changes_after_it_was_checked() -> None:
+def test_point_vector_with_design_changed_after_validation_is_zero() -> None:
     design = a_design(1)
     design.directions[:] *= 1.01
     assert not sum_points([workload([0], [1e9])], design).any()
 
 
 @given(workloads=st.lists(any_workload(), max_size=5), design=DESIGNS)
-def test_the_order_of_workloads_leaves_no_trace(
+def test_directed_sum_is_independent_of_workload_order(
     workloads: list[PointResiduals], design: Design
 ) -> None:
     forth, back = sum_points(workloads, design), sum_points(workloads[::-1], design)
     assert np.array_equal(forth, back)
 
 
-def test_a_workload_counts_once_whatever_its_number_of_executions() -> None:
+def test_workload_contribution_is_independent_of_execution_count() -> None:
     design = a_design(3)
     one = sum_points([workload([2], [0.4])], design)
     many = sum_points([workload([2] * 500, [0.4] * 500)], design)
     assert np.allclose(one, many, atol=2)
 
 
-def test_a_workload_at_several_points_sends_their_mean() -> None:
+def test_workload_at_several_points_contributes_their_mean() -> None:
     design = a_design(4)
     both = sum_points([workload([0, 3], [0.01, 0.02])], design)
     apart = sum_points([workload([0], [0.01]), workload([3], [0.02])], design)
@@ -133,7 +133,7 @@ def make_report(
     )
 
 
-def test_what_is_sent_is_the_directions_times_the_clipped_residuals() -> None:
+def test_directed_report_without_noise_is_directions_times_clipped_residuals() -> None:
     design = a_design(5)
     residuals = np.array([0.001, -0.002, 0.003, 1e9, -1e9])
     workloads = [workload([point], [each]) for point, each in enumerate(residuals)]
@@ -145,7 +145,7 @@ def test_what_is_sent_is_the_directions_times_the_clipped_residuals() -> None:
     assert (quiet.slot, quiet.design_version, quiet.grid_exponent) == (SLOT, 9, GRID_EXPONENT)
 
 
-def test_a_report_is_its_sum_plus_noise_of_its_scale() -> None:
+def test_directed_report_is_its_sum_plus_noise_of_declared_scale() -> None:
     workloads = [workload([3], [0.5]), workload([4, 4], [-9.0, 1.0])]
     noise = SeededNoise(3).discrete_gaussian(7, 4.0 * BOUND)
     expected = sum_points(workloads, a_design(5)) + noise
@@ -162,7 +162,7 @@ def test_a_report_is_its_sum_plus_noise_of_its_scale() -> None:
         PointResiduals(np.zeros((2, 2), dtype=np.int64), np.zeros(4)),
     ],
 )
-def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
+def test_directed_report_with_invalid_points_counts_that_workload_as_zero(
     broken: PointResiduals,
 ) -> None:
     good = workload([3], [0.5])
@@ -170,7 +170,7 @@ def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
 
 
 @pytest.mark.parametrize("shares", [[0.8, 0.3], [1.5, -0.5], [0.5, math.nan], [1.0]])
-def test_executions_whose_shares_are_no_mean_count_zero_even_inside_the_bound(
+def test_point_vector_with_shares_that_are_no_mean_is_zero(
     shares: list[float],
 ) -> None:
     mean = replace(workload([2, 2], [0.001, 0.001]), shares=np.array([0.75, 0.25]))
@@ -179,11 +179,11 @@ def test_executions_whose_shares_are_no_mean_count_zero_even_inside_the_bound(
 
 
 @pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e300])
-def test_hostile_residuals_stay_inside_the_bound(hostile: float) -> None:
+def test_point_vector_with_hostile_residual_stays_within_bound(hostile: float) -> None:
     assert squared(sum_points([workload([3, 4], [hostile, 0.2])], a_design(6))) <= BOUND**2
 
 
-def test_an_empty_window_sends_noise_of_the_same_shape() -> None:
+def test_directed_report_of_empty_window_is_noise_of_same_shape() -> None:
     full, empty = make_report([workload([3], [0.5])] * 50), make_report([])
     assert empty.values.shape == full.values.shape == (7,)
     assert empty.values.dtype == np.int64
@@ -191,7 +191,7 @@ def test_an_empty_window_sends_noise_of_the_same_shape() -> None:
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, 1e-9, 1e12, math.nan, math.inf])
-def test_noise_that_does_not_fit_the_grid_is_refused(noise_multiplier: float) -> None:
+def test_directed_report_with_noise_outside_the_grid_is_refused(noise_multiplier: float) -> None:
     with pytest.raises(ConfigurationError, match="does not fit the report's grid"):
         make_report([], noise_multiplier=noise_multiplier)
 
@@ -205,7 +205,7 @@ def in_cells(cells: list[int], residuals: list[float]) -> WorkloadResiduals:
     st.floats(-20, 20),
     st.floats(0.01, 100),
 )
-def test_whatever_a_workload_holds_it_adds_at_most_one_to_an_answer(
+def test_workload_adds_at_most_one_to_a_cell_query(
     executions: list[tuple[int, float]], center: float, clip: float
 ) -> None:
     question = make_question(center=center, clip=clip)
@@ -214,7 +214,7 @@ def test_whatever_a_workload_holds_it_adds_at_most_one_to_an_answer(
     assert sum(int(each) ** 2 for each in moved) <= BOUND**2
 
 
-def test_an_answer_is_about_how_far_residuals_are_from_the_center() -> None:
+def test_cell_query_sums_clipped_distance_of_residuals_from_center() -> None:
     question = make_question(center=0.4, clip=1.5)
     directions = question.design.directions
     for residual, counted in ((0.4, 0.0), (1.0, 0.6), (9.0, 1.5), (-9.0, -1.5)):
@@ -225,7 +225,7 @@ def test_an_answer_is_about_how_far_residuals_are_from_the_center() -> None:
 @pytest.mark.parametrize(
     "broken", [in_cells([CELLS], [1.0]), in_cells([-1], [1.0]), in_cells([], []), in_cells([1], [])]
 )
-def test_a_workload_that_fails_counts_zero_and_the_answer_still_goes(
+def test_cell_report_with_invalid_cells_counts_that_workload_as_zero(
     broken: WorkloadResiduals,
 ) -> None:
     question, parameters = make_question(), DirectedParameters(5.0, 10.0)

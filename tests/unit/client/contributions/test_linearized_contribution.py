@@ -1,4 +1,4 @@
-"""What own executions say at a tangent, before any noise."""
+"""Linearized sums over an organization's executions, before any noise."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,16 +29,16 @@ from fedperf_shared.releases.linear_queries import (
 )
 from fedperf_shared.workflow.features import featurize
 from tests.fakes.crafted_models import MODELS
-from tests.fakes.tangents import (
+from tests.fakes.linearized_queries import (
     few_anchors,
     make_tangent_question,
     standardised_outputs,
     tangent_at,
     to_weights,
 )
-from tests.integration.organizations.worlds import make_executions
+from tests.integration.organizations.deployments import make_executions
 from tests.unit.client.executions import chain_plan, make_execution
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 
 ONE = 2.0**-GRID_EXPONENT
 ANCHORS = few_anchors()
@@ -61,10 +61,10 @@ def summed(
     return linearized_sum(model, labelled, question or make_tangent_question(), ANCHORS)
 
 
-def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tangent(
+def test_linearized_sum_is_unit_features_times_clipped_residuals(
     model: Weights, labelled: list[LabelledGraph]
 ) -> None:
-    """As `tangent_at` and `predict` have them, for one execution per workload."""
+    """The expectation uses `tangent_at` and `predict` with one execution per workload."""
     tangent = tangent_at(model, GRAPHS)
     features = tangent.features(model, [each.graph for each in labelled])
     measured = standardise(np.array([each.log_seconds for each in labelled]))
@@ -81,7 +81,7 @@ def test_the_answer_is_the_sum_of_unit_features_and_clipped_residuals_at_the_tan
 
 
 FEW = ("public start", "cancelling 300 30")
-"""Models that the fast tests look at, one of each kind."""
+"""Models for the fast tests, one of each kind."""
 
 
 @pytest.mark.parametrize(
@@ -92,10 +92,10 @@ FEW = ("public start", "cancelling 300 30")
         *(pytest.param(name, 22, marks=pytest.mark.slow) for name in FEW),
     ],
 )
-def test_every_workload_adds_the_same_whoever_else_there_is(
+def test_linearized_sum_is_exactly_additive_over_workloads(
     name: str, copies: int, labelled: list[LabelledGraph]
 ) -> None:
-    """To the last grid step: also beyond the plans whose gradients are in memory at once, 64."""
+    """Sums are exact to the last grid step, also beyond one memory batch of 64 plans."""
     model, few = to_weights(MODELS[name]()), labelled[:3]
     many = [replace(each, workload=f"{each.workload} {n}") for n in range(copies) for each in few]
     together = summed(model, few)
@@ -103,7 +103,7 @@ def test_every_workload_adds_the_same_whoever_else_there_is(
     np.testing.assert_array_equal(sum(summed(model, [each]) for each in few), together)
 
 
-def test_a_workload_counts_once_however_often_it_ran(model: Weights) -> None:
+def test_workload_with_many_executions_contributes_norm_at_most_one(model: Weights) -> None:
     extreme = Measurement(1e6, 0.0, 1, 0, 0)
     many = [replace(make_execution(n, workload="one"), measurement=extreme) for n in range(20)]
     many.append(make_execution(30, workload="one", plan=chain_plan(7)))
@@ -111,12 +111,12 @@ def test_a_workload_counts_once_however_often_it_ran(model: Weights) -> None:
     assert 0 < np.linalg.norm(total / ONE) <= 1.0
 
 
-def test_nothing_ran_gives_zeros_of_the_same_size(model: Weights) -> None:
+def test_linearized_sum_without_executions_is_zero(model: Weights) -> None:
     assert summed(model, []).tolist() == [0] * DIRECTIONS
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-30, MAX_COEFFICIENT / 10])
-def test_hostile_directions_let_no_workload_send_more(
+def test_linearized_sum_with_hostile_directions_stays_within_norm_one(
     model: Weights, labelled: list[LabelledGraph], scale: float
 ) -> None:
     for each in labelled[:2]:
@@ -125,12 +125,14 @@ def test_hostile_directions_let_no_workload_send_more(
         assert sent.any() == (scale > 0)
 
 
-def test_a_model_that_overflows_sends_zeros(labelled: list[LabelledGraph]) -> None:
+def test_linearized_sum_of_overflowing_model_stays_within_norm_one_per_workload(
+    labelled: list[LabelledGraph],
+) -> None:
     arrays = [array * np.float32(1e25) for array in seeded_checkpoint().arrays.values()]
     assert not summed(arrays, labelled).any()
 
 
-def test_a_plan_that_spoils_its_features_spoils_nobody_elses(
+def test_plan_with_infinite_features_leaves_other_contributions_unchanged(
     model: Weights, labelled: list[LabelledGraph]
 ) -> None:
     broken = replace(labelled[0].graph)

@@ -1,4 +1,4 @@
-"""What one workload can do to a step at a tangent, and what leaves of it."""
+"""Bounded influence of one workload on a linearized update, and the noise of the update."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ few_numbers = st.sampled_from([0.0, 1.0, -1.0, 1e-300, -1e300, np.nan, np.inf, -
 
 @st.composite
 def workloads(draw: st.DrawFn) -> WorkloadFeatures:
-    """Whatever features and residuals: a hostile model, question or history."""
+    """Draw any features and residuals, as from a hostile model, query or history."""
     executions = draw(st.integers(0, 4))
     numbers = draw(st.sampled_from([anything, few_numbers]))
     features = draw(arrays.arrays(np.float64, (executions, DIRECTIONS), elements=numbers))
@@ -51,21 +51,21 @@ def norm(steps: NDArray[np.int64]) -> float:
 
 
 @given(workloads(), st.floats(1e-3, 1e2))
-def test_whatever_a_workload_holds_it_adds_at_most_one(
+def test_feature_vector_of_any_workload_has_norm_at_most_one(
     workload: WorkloadFeatures, clip: float
 ) -> None:
     assert norm(sum_features([workload], clip)) <= ONE
 
 
 @given(st.lists(workloads(), max_size=3), workloads())
-def test_a_workload_more_moves_the_sum_by_its_own_vector_alone(
+def test_sum_features_with_one_more_workload_moves_by_its_vector(
     others: list[WorkloadFeatures], one: WorkloadFeatures
 ) -> None:
     moved = sum_features([*others, one], 0.5) - sum_features(others, 0.5)
     np.testing.assert_array_equal(moved, sum_features([one], 0.5))
 
 
-def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught(
+def test_feature_vector_reaches_its_norm_bound_for_long_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The bound is reached, so anything longer breaks it and counts zero."""
@@ -82,9 +82,7 @@ def test_a_mutant_that_does_not_look_at_the_length_of_features_would_be_caught(
     assert norm(sum_features([short], 0.5)) == pytest.approx(ONE / 2, rel=1e-4)
 
 
-def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clipped_residuals() -> (
-    None
-):
+def test_feature_vector_is_mean_of_unit_features_times_clipped_residuals() -> None:
     features = np.random.default_rng(2).standard_normal((3, DIRECTIONS))
     residuals = np.array([0.2, -0.1, 7.0])
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -93,7 +91,7 @@ def test_a_workload_sends_the_mean_over_its_executions_of_unit_features_and_clip
     np.testing.assert_allclose(found / ONE, expected, atol=2e-6)
 
 
-def test_shares_weigh_the_executions_and_sum_to_one_at_most() -> None:
+def test_feature_vector_weights_executions_by_shares_and_refuses_invalid_ones() -> None:
     features = np.random.default_rng(2).standard_normal((2, DIRECTIONS))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     shares = np.array([0.75, 0.25])
@@ -103,7 +101,7 @@ def test_shares_weigh_the_executions_and_sum_to_one_at_most() -> None:
         assert not sum_features([WorkloadFeatures(features, np.full(2, 9.0), wrong)], 0.5).any()
 
 
-def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() -> None:
+def test_feature_vector_ignores_non_finite_executions_and_counts_the_rest() -> None:
     features = np.ones((3, DIRECTIONS))
     features[0, 5] = np.nan
     workload = WorkloadFeatures(features, np.array([1.0, np.nan, 1.0]))
@@ -115,7 +113,7 @@ def test_what_is_not_finite_sends_nothing_and_the_rest_of_the_workload_counts() 
     "features",
     [np.ones((2, DIRECTIONS)), np.ones((1, DIRECTIONS + 1)), np.ones(DIRECTIONS), np.ones((1, 0))],
 )
-def test_a_workload_of_the_wrong_shape_counts_zero(features: NDArray[np.float64]) -> None:
+def test_feature_vector_of_wrong_shape_is_zero(features: NDArray[np.float64]) -> None:
     assert not sum_features([WorkloadFeatures(features, np.ones(1))], 0.5).any()
 
 
@@ -127,14 +125,14 @@ def update(noise: Any, total: NDArray[np.int64]) -> NDArray[np.int64]:
     return made.values
 
 
-def test_an_update_is_the_sum_and_one_noise_of_the_slots_scale() -> None:
+def test_linearized_update_is_its_sum_plus_noise_of_the_declared_scale() -> None:
     total = np.arange(DIRECTIONS, dtype=np.int64)
     np.testing.assert_array_equal(update(NoNoise(), total), total)
     drawn = SeededNoise(3).discrete_gaussian(DIRECTIONS, 20.0 * ONE)
     np.testing.assert_array_equal(update(SeededNoise(3), total), total + drawn)
 
 
-def test_noise_that_does_not_fit_the_grid_is_refused() -> None:
+def test_linearized_update_with_noise_outside_the_grid_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="grid"):
         noisy(
             sum_features((), 0.5),

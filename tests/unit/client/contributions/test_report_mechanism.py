@@ -52,7 +52,7 @@ CLIPS = st.floats(1e-3, 1e3)
 
 @settings(max_examples=200)
 @given(others=st.lists(any_workload(), max_size=3), added=any_workload(), clip=CLIPS)
-def test_adding_any_workload_moves_the_sum_by_at_most_one(
+def test_residual_sum_with_one_workload_added_moves_by_at_most_one(
     others: list[WorkloadResiduals], added: WorkloadResiduals, clip: float
 ) -> None:
     difference = sum_residuals([*others, added], clip) - sum_residuals(others, clip)
@@ -60,13 +60,13 @@ def test_adding_any_workload_moves_the_sum_by_at_most_one(
 
 
 @given(workloads=st.lists(any_workload(), max_size=5), clip=CLIPS)
-def test_the_order_of_workloads_leaves_no_trace(
+def test_residual_sum_is_independent_of_workload_order(
     workloads: list[WorkloadResiduals], clip: float
 ) -> None:
     assert np.array_equal(sum_residuals(workloads, clip), sum_residuals(workloads[::-1], clip))
 
 
-def test_the_bound_holds_even_if_the_basis_gives_too_long_a_vector(
+def test_residual_vector_with_too_long_contribution_is_zero(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def too_long(*_: object) -> NDArray[np.float64]:
@@ -78,7 +78,7 @@ def test_the_bound_holds_even_if_the_basis_gives_too_long_a_vector(
     assert not sum_residuals([workload([0], [0.0])], 1.0).any()
 
 
-def test_a_workload_counts_once_whatever_its_number_of_executions() -> None:
+def test_workload_contribution_is_independent_of_execution_count() -> None:
     one = sum_residuals([workload([5], [1.5])], 1.5)
     many = sum_residuals([workload([5] * 1000, [1.5] * 1000)], 1.5)
     assert np.allclose(one, many, atol=2)
@@ -96,7 +96,7 @@ def test_a_workload_counts_once_whatever_its_number_of_executions() -> None:
         WorkloadResiduals(np.zeros((2, 2), dtype=np.int64), np.zeros(4)),
     ],
 )
-def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
+def test_residual_report_with_invalid_cells_counts_that_workload_as_zero(
     broken: WorkloadResiduals,
 ) -> None:
     good = workload([3], [0.5])
@@ -104,19 +104,19 @@ def test_a_workload_that_fails_counts_zero_and_the_report_still_goes(
 
 
 @pytest.mark.parametrize("hostile", [math.nan, math.inf, -math.inf, 1e300])
-def test_hostile_residuals_stay_inside_the_bound(hostile: float) -> None:
+def test_residual_vector_with_hostile_residual_stays_within_bound(hostile: float) -> None:
     vector = sum_residuals([workload([3, 4], [hostile, 0.2])], 1.5)
     assert sum(int(value) ** 2 for value in vector) <= BOUND**2
 
 
-def test_an_empty_window_sends_noise_of_the_same_shape_and_size() -> None:
+def test_residual_report_of_empty_window_is_noise_of_same_shape() -> None:
     full, empty = make_report([workload([3], [0.5])] * 50), make_report([])
     assert empty.values.shape == full.values.shape == (REPORT_VALUES,)
     assert empty.values.dtype == np.int64
     assert np.std(empty.values / BOUND) > 3.0
 
 
-def test_a_report_is_its_sum_plus_its_noise_and_says_what_it_is() -> None:
+def test_residual_report_is_its_sum_plus_noise_with_slot_and_version() -> None:
     workloads = [workload([3], [0.5]), workload([4, 4], [-9.0, 1.0])]
     report = make_report(workloads, seed=3)
     noise = SeededNoise(3).discrete_gaussian(REPORT_VALUES, 4.0 * BOUND)
@@ -125,7 +125,7 @@ def test_a_report_is_its_sum_plus_its_noise_and_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("noise_multiplier", [1e-9, 1e12])
-def test_noise_that_does_not_fit_the_grid_is_refused(noise_multiplier: float) -> None:
+def test_residual_report_with_noise_outside_the_grid_is_refused(noise_multiplier: float) -> None:
     with pytest.raises(ConfigurationError, match="does not fit the report's grid"):
         residual_report(
             [],
@@ -136,8 +136,8 @@ def test_noise_that_does_not_fit_the_grid_is_refused(noise_multiplier: float) ->
         )
 
 
-def test_counts_leave_exactly_only_where_they_were_declared_public() -> None:
-    """The same noise, but for the half that is no secret; by default all of it is one."""
+def test_residual_report_counts_are_exact_only_if_declared_public() -> None:
+    """Public counts carry no noise, the other half keeps it. By default both halves carry noise."""
     workloads = [workload([3], [0.5])] * 4 + [workload([7, 8], [0.1, 0.2])]
     exact = sum_residuals(workloads, 1.5)
 

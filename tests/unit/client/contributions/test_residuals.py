@@ -1,4 +1,4 @@
-"""What a workload adds to a report is the same whoever else is stored, with any reference."""
+"""A workload's contribution to reports is independent of other workloads, for any reference."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ from tests.fakes.crafted_models import MODELS, amplifying
 
 CLIP = 1.5
 FEW, MANY, MOST = (5, 100), (300, 383, 511), (767, 1025)
-"""Sizes of stores: some are just beyond those at which batches of a prediction end."""
+"""Numbers of workloads. Some are just above the batch size of predictions."""
 
 STORES = [
     *(
@@ -57,7 +57,7 @@ KERNELS = ("Haswell", "SkylakeX", "Sandybridge")
 
 @cache
 def ran() -> list[LabelledGraph]:
-    """Public plans that really ran."""
+    """Return the public plans with their measured times."""
     return [
         LabelledGraph(
             "",
@@ -90,22 +90,20 @@ def arrays_of(model: GGFN) -> GgfnArrays:
 
 
 def sums(model: GGFN, labelled: list[LabelledGraph]) -> NDArray[np.int64]:
-    """The plain report's and the directed one's, next to each other, in steps of the grid."""
+    """Return the sums of the plain and the directed report, concatenated, in grid steps."""
     found: tuple[WorkloadResiduals, ...] = workload_residuals(arrays_of(model), labelled)
     plain = sum_residuals(found, CLIP)
     return np.concatenate([plain, sum_cell_query(found, question())])
 
 
 def is_within_the_bound(moved: NDArray[np.int64]) -> bool:
-    """Of each report by itself, in whole numbers without a bound."""
+    """Check each report's norm separately, in unbounded integers."""
     parts = moved[: 2 * CELLS].tolist(), moved[2 * CELLS :].tolist()
     return all(sum(each * each for each in part) <= 4**-GRID_EXPONENT for part in parts)
 
 
 @pytest.mark.parametrize(("name", "count"), STORES)
-def test_one_workload_more_adds_its_own_vector_to_reports_and_nothing_else(
-    name: str, count: int
-) -> None:
+def test_added_workload_moves_reports_by_exactly_its_own_vector(name: str, count: int) -> None:
     model = MODELS[name]()
     *others, new = store(count, count + 1)
     moved = sums(model, [*others[: count // 2], new, *others[count // 2 :]]) - sums(model, others)
@@ -114,14 +112,14 @@ def test_one_workload_more_adds_its_own_vector_to_reports_and_nothing_else(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_sum_is_that_of_its_workloads_one_by_one(name: str) -> None:
+def test_report_sum_equals_sum_of_single_workload_reports(name: str) -> None:
     model, labelled = MODELS[name](), store(1, 8)
     alone = [sums(model, [each]) for each in labelled]
     assert all(map(is_within_the_bound, alone))
     np.testing.assert_array_equal(sums(model, labelled), np.sum(alone, axis=0))
 
 
-def test_honest_reports_keep_their_length() -> None:
+def test_report_without_noise_matches_float_residual_histogram() -> None:
     model, labelled = MODELS["public start"](), store(2, 50)
     found = np.ldexp(sums(model, labelled)[: 2 * CELLS].astype(float), GRID_EXPONENT)
     (cells, residuals) = (
@@ -138,7 +136,7 @@ def test_honest_reports_keep_their_length() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_it_holds_under_other_kernels_of_linear_algebra(kernel: str) -> None:
+def test_report_sum_is_exactly_additive_under_other_blas_kernels(kernel: str) -> None:
     program = (
         "from tests.unit.client.contributions.test_residuals import *\n"
         "model, labelled = amplifying(0), store(3, 40)\n"
@@ -150,8 +148,8 @@ def test_it_holds_under_other_kernels_of_linear_algebra(kernel: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
 
-def test_the_crafted_reference_is_one_under_which_batches_differ() -> None:
-    """Else the tests above would show nothing."""
+def test_amplifying_model_predictions_depend_on_the_batch() -> None:
+    """Otherwise the tests above would be trivial."""
     graphs = [each.graph for each in store(4, 100)]
     model = arrays_of(amplifying(0))
     alone = np.concatenate([model.log_seconds([each]) for each in graphs])

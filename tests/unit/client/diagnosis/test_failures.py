@@ -1,4 +1,4 @@
-"""What `fedperf diagnose` says of failures: their cause, its setting, and what they share."""
+"""Findings of `fedperf diagnose` about failures: cause, setting and common properties."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ MESOS = {"spark.master": "mesos://h:5050", "spark.executor.memory": "4g"}
 
 
 def failures_of(log: FailingLog, path: Path) -> list[dict[str, Any]]:
-    """The findings about failures, as programs read them."""
+    """Return the JSON findings about failures."""
     ended = run(cli.main, "diagnose", log.write(path / "log"), "--json")
     assert ended.code == 0
     found = ended.json()
@@ -58,7 +58,7 @@ def replaced(
     removal: str = "",
     query: bool = False,
 ) -> FailingLog:
-    """Four tasks of executor 2 fail after 14 s and run again on executor 3."""
+    """Return a log: four tasks of executor 2 fail after 14 s and run again on executor 3."""
     log = FailingLog(version=version, properties=properties, in_query=query).opened()
     log.submitted(0).tasks(4, 1050, 21_050)
     log.tasks(4, 1050, 15_050, executor="2", reason=reason)
@@ -182,7 +182,7 @@ def replaced(
         ),
     ],
 )  # fmt: skip
-def test_tasks_that_failed_have_their_cause_its_setting_and_what_they_share(
+def test_failed_tasks_are_reported_with_cause_setting_executor_and_stage(
     reason: Reason, given: dict[str, Any], kind: str, conf: list[str], tmp_path: Path
 ) -> None:
     (found,) = failures_of(replaced(reason, **given), tmp_path)
@@ -197,7 +197,7 @@ def test_tasks_that_failed_have_their_cause_its_setting_and_what_they_share(
     assert facts["settings"]
 
 
-def test_what_is_not_the_fault_of_the_job_is_said(tmp_path: Path) -> None:
+def test_failure_outside_the_job_is_distinguished_from_out_of_memory(tmp_path: Path) -> None:
     (taken,) = failures_of(replaced(lost("Container released on a *lost* node")), tmp_path)
     assert (taken["figures"]["is_outside"], taken["figures"]["is_out_of_memory"]) == (True, False)
     (full,) = failures_of(replaced(lost(PHYSICAL)), tmp_path)
@@ -207,7 +207,7 @@ def test_what_is_not_the_fault_of_the_job_is_said(tmp_path: Path) -> None:
 def fetched_again(
     removal: str, *, version: str = "3.5.3", properties: Mapping[str, str] = YARN
 ) -> FailingLog:
-    """Executor 2 leaves with its shuffle files, so stage 0 runs again for 20 s."""
+    """Return a log: executor 2 is lost with its shuffle files, so stage 0 repeats for 20 s."""
     failed = "org.apache.spark.shuffle.FetchFailedException: Connection refused"
     log = FailingLog(version=version, properties=properties, in_query=True).opened(stages=2)
     log.submitted(0, at=1010).tasks(4, 1050, 21_050).tasks(4, 1050, 21_050, executor="2")
@@ -246,7 +246,7 @@ def fetched_again(
         ("", {}, "shuffle files lost", ["spark.shuffle.io.maxRetries=6"]),
     ],
 )  # fmt: skip
-def test_a_stage_that_ran_again_is_put_down_to_why_its_files_were_lost(
+def test_repeated_stage_is_attributed_to_the_loss_of_its_shuffle_files(
     removal: str, given: dict[str, Any], kind: str, conf: list[str], tmp_path: Path
 ) -> None:
     (found,) = failures_of(fetched_again(removal, **given), tmp_path)
@@ -260,7 +260,7 @@ def test_a_stage_that_ran_again_is_put_down_to_why_its_files_were_lost(
         assert "spark.shuffle.service.enabled" in facts["settings"]
 
 
-def test_a_stage_that_goes_on_with_the_tasks_that_are_left_does_not_run_again(
+def test_stage_attempt_with_remaining_tasks_is_no_repeated_stage(
     tmp_path: Path,
 ) -> None:
     log = FailingLog(properties=YARN).opened().submitted(0).tasks(4, 1050, 5050)
@@ -272,7 +272,7 @@ def test_a_stage_that_goes_on_with_the_tasks_that_are_left_does_not_run_again(
     assert found["seconds_at_most"] == pytest.approx(2.0)
 
 
-def test_a_stage_that_spark_gave_up_names_its_limit_beside_the_cause(tmp_path: Path) -> None:
+def test_stage_aborted_by_spark_reports_attempt_limit_and_cause(tmp_path: Path) -> None:
     said = "ResultStage 1 (count) has failed the maximum allowable number of times: 4."
     log = FailingLog(properties=YARN).opened(stages=2).submitted(1)
     log.removed("2", BAD_NODE.format(137), at=2000)
@@ -288,7 +288,7 @@ def test_a_stage_that_spark_gave_up_names_its_limit_beside_the_cause(tmp_path: P
 
 
 def ended(error: str, *, tasks: Reason | None, query: bool, **properties: str) -> FailingLog:
-    """Four tasks fill all slots for 9.75 s, then the job fails."""
+    """Return a log: four tasks fill all slots for 9.75 s, then the job fails."""
     given = {f"spark.{name.replace('_', '.')}": value for name, value in properties.items()}
     log = FailingLog(properties=given, in_query=query).opened().submitted(0)
     if tasks is not None:
@@ -336,7 +336,7 @@ def ended(error: str, *, tasks: Reason | None, query: bool, **properties: str) -
         ),
     ],
 )  # fmt: skip
-def test_a_job_that_failed_has_the_reason_and_the_words_of_its_own(
+def test_failed_job_is_reported_with_its_own_cause_and_message(
     log: FailingLog, kind: str, conf: list[str], line: str, tmp_path: Path
 ) -> None:
     (found,) = failures_of(log, tmp_path)
@@ -345,7 +345,7 @@ def test_a_job_that_failed_has_the_reason_and_the_words_of_its_own(
     assert found["seconds_at_most"] == pytest.approx(10.03, abs=0.02)
 
 
-def test_a_failure_without_a_known_reason_is_told_with_its_line_executor_and_host(
+def test_failure_of_unknown_cause_is_reported_with_message_executor_and_host(
     tmp_path: Path,
 ) -> None:
     own = raised("com.acme.PriceError", "the price of 7 is negative\nsee the wiki")
@@ -359,7 +359,7 @@ def test_a_failure_without_a_known_reason_is_told_with_its_line_executor_and_hos
     assert "the price of 7 is negative" in found["evidence"]
 
 
-def test_failures_with_different_causes_are_told_apart(tmp_path: Path) -> None:
+def test_failures_with_different_causes_are_separate_findings(tmp_path: Path) -> None:
     log = FailingLog(properties=YARN).opened().submitted(0)
     log.tasks(4, 1000, 11_000).tasks(3, 1000, 5000, executor="2", reason=lost(PHYSICAL))
     log.tasks(1, 6000, 9000, executor="1", reason=raised("my.Error", "x"))
@@ -380,7 +380,7 @@ def test_failures_with_different_causes_are_told_apart(tmp_path: Path) -> None:
         {"Reason": "TaskCommitDenied", "Job ID": 0, "Partition ID": 1, "Attempt Number": 0},
     ],
 )
-def test_attempts_that_were_called_off_are_no_failures(reason: Reason, tmp_path: Path) -> None:
+def test_cancelled_task_attempts_are_no_failures(reason: Reason, tmp_path: Path) -> None:
     assert failures_of(replaced(reason), tmp_path) == []
 
 
@@ -398,7 +398,7 @@ def test_attempts_that_were_called_off_are_no_failures(reason: Reason, tmp_path:
         ("", ExecutionStatus.OK),
     ],
 )
-def test_a_run_that_failed_for_memory_has_that_status(
+def test_execution_status_is_out_of_memory_for_memory_errors_only(
     error: str, status: ExecutionStatus, tmp_path: Path
 ) -> None:
     log = FailingLog(in_query=True).opened().submitted(0).tasks(4, 1050, 5050)

@@ -1,4 +1,4 @@
-"""Jobs of a log: figures are those of its events, and what is missing is said."""
+"""Job facts read from event logs, and reports about missing parts of a log."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.fakes.measured_logs import FakeTask, log_of, started
 from tests.fakes.spark_logs import APP_START
 
 
-def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
+def test_query_facts_contain_its_stages_totals_and_quiet_time(tmp_path: Path) -> None:
     tasks = [FakeTask(2000, 5000, cpu=700, read=10, rows=3), FakeTask(2000, 9000, fetched=5)]
     (job,), missing = log_of(tasks).jobs(tmp_path)
     assert missing == []
@@ -21,20 +21,20 @@ def test_a_query_has_its_stages_and_their_sums(tmp_path: Path) -> None:
     assert job.quiet == ((job.query.started_at, stage.began), (stage.ended, job.query.end))
 
 
-def test_a_job_without_a_query_is_a_job_of_its_own(tmp_path: Path) -> None:
+def test_spark_job_without_query_is_a_job_of_its_own(tmp_path: Path) -> None:
     log = started().opened(query=None).stage([FakeTask(1000, 4000)]).closed(query=None, end=5000)
     (job,), _ = log.jobs(tmp_path)
     assert (str(job.query), job.seconds) == ("job 0", 4.0)
 
 
-def test_tasks_that_failed_are_no_quiet_time(tmp_path: Path) -> None:
+def test_time_of_failed_tasks_is_not_quiet_time(tmp_path: Path) -> None:
     log = started().opened().stage([FakeTask(1000, 11_000, reason="FetchFailed")]).closed()
     (job,), _ = log.jobs(tmp_path)
     assert job.stages == ()
     assert job.quiet == ()
 
 
-def test_tasks_that_are_told_after_the_end_of_their_job_belong_to_it(tmp_path: Path) -> None:
+def test_task_end_events_after_the_job_end_are_assigned_to_the_job(tmp_path: Path) -> None:
     log = started().opened().stage([FakeTask(1000, 9000)]).closed()
     ended = [each for each in log.events if each["Event"] == "SparkListenerTaskEnd"]
     log.events = [each for each in log.events if each not in ended] + ended
@@ -44,7 +44,7 @@ def test_tasks_that_are_told_after_the_end_of_their_job_belong_to_it(tmp_path: P
     assert job.query.was_alone
 
 
-def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) -> None:
+def test_truncated_log_and_invalid_lines_are_reported_as_missing(tmp_path: Path) -> None:
     log = started().opened().stage([FakeTask(1000, 4000)])
     log.add("SparkListenerJobStart", Job_ID="many")
     found, missing = log.jobs(tmp_path)
@@ -55,7 +55,7 @@ def test_a_log_that_stops_and_lines_that_are_no_events_are_told(tmp_path: Path) 
     ]
 
 
-def test_a_job_with_too_many_tasks_is_given_up_and_counted(
+def test_job_with_too_many_tasks_is_dropped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MAX_TASKS", 1500)
@@ -65,7 +65,7 @@ def test_a_job_with_too_many_tasks_is_given_up_and_counted(
     assert missing == ["a job given up: too much ran at the same time (1)"]
 
 
-def test_of_a_job_that_was_given_up_nothing_comes_later(
+def test_dropped_job_stays_dropped_after_further_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "MAX_TASKS", 1500)
@@ -79,12 +79,12 @@ def test_of_a_job_that_was_given_up_nothing_comes_later(
     assert (found, len(missing)) == ([], 1)
 
 
-def test_slots_are_fewer_where_a_task_takes_several_cores(tmp_path: Path) -> None:
+def test_slots_are_divided_by_cores_per_task(tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 4000)], task_cpus="2").jobs(tmp_path)
     assert (job.slots, job.stages[0].slots) == (4, 4)
 
 
-def test_executors_that_came_after_a_stage_are_no_slots_of_it(tmp_path: Path) -> None:
+def test_executors_added_after_a_stage_add_no_slots_to_it(tmp_path: Path) -> None:
     log = started().opened(stages=2).stage([FakeTask(1000, 4000)])
     log.executor("late", APP_START + 6000, host="host-9", cores=80)
     log.stage([FakeTask(6000, 11_000)], number=1).closed()
@@ -94,16 +94,16 @@ def test_executors_that_came_after_a_stage_are_no_slots_of_it(tmp_path: Path) ->
     assert job.cores == 8 + 40
 
 
-def test_executors_by_another_clock_count_in_full_and_tell_no_idle_cores(tmp_path: Path) -> None:
+def test_executors_with_another_clock_count_as_cores_but_not_as_idle(tmp_path: Path) -> None:
     log = started()
     log.executor("other", APP_START + 10**9, host="host-9")
     (job,), _ = log.opened().stage([FakeTask(1000, 4000)]).closed().jobs(tmp_path)
-    assert job.cores == 12  # as for those who keep executions
+    assert job.cores == 12  # equal to the cores of the stored execution
     assert job.stages[0].slots == 0
     assert not job.idle_is_known
 
 
-def test_a_log_that_does_not_tell_all_executors_tells_no_idle_cores(tmp_path: Path) -> None:
+def test_log_without_all_executors_reports_no_idle_cores(tmp_path: Path) -> None:
     (job,), _ = log_of([FakeTask(1000, 11_000)] * 20).jobs(tmp_path)
     assert not job.idle_is_known
     assert job.unused(job.stages[0]) == 0

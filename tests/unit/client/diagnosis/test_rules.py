@@ -1,4 +1,4 @@
-"""What rules find in a log, with the log's figures, and where they keep silent."""
+"""Diagnosis rules: findings with figures from the log, and cases without a finding."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,43 +28,43 @@ def even(
     return [FakeTask(begin, end, **figures) for _ in range(count)]  # type: ignore[arg-type]
 
 
-def test_a_job_that_uses_all_cores_to_its_end_has_no_findings(tmp_path: Path) -> None:
+def test_job_using_all_cores_to_its_end_has_no_findings(tmp_path: Path) -> None:
     assert found_in(log_of(even(cpu=9000, fetched=10 * MIB)), tmp_path) == {}
 
 
-def test_a_spill_is_found_with_its_bytes_and_a_setting_that_makes_it_fit(tmp_path: Path) -> None:
+def test_spill_rule_reports_bytes_and_sufficient_executor_memory(tmp_path: Path) -> None:
     tasks = even(6) + even(2, spilled_memory=90 * MIB, spilled_disk=30 * MIB, held=60 * MIB)
     found = found_in(log_of(tasks), tmp_path)[Symptom.SPILL]
     assert found.place == "stage 0"
-    assert found.seconds == pytest.approx(10 * 2 / 8)  # the share of the tasks that spilled
+    assert found.seconds == pytest.approx(10 * 2 / 8)  # share of the tasks that spilled
     assert found.figures["spilled_disk_bytes"] == 60 * MIB
     assert "2 of 8 tasks wrote 62.9 MB to disk" in found.evidence
-    assert found.conf == ("spark.executor.memory=3g",)  # 300 MiB where 120 were held
+    assert found.conf == ("spark.executor.memory=3g",)  # the tasks need 300 MiB and held 120
 
 
-def test_a_spill_behind_a_shuffle_asks_for_more_partitions(tmp_path: Path) -> None:
+def test_spill_rule_after_a_shuffle_suggests_more_partitions(tmp_path: Path) -> None:
     tasks = even(spilled_memory=90 * MIB, spilled_disk=30 * MIB, held=45 * MIB, fetched=50 * MIB)
     settings = {"sql_adaptive_enabled": "false", "sql_shuffle_partitions": "8"}
     found = found_in(log_of(tasks, **settings), tmp_path)[Symptom.SPILL]
-    assert found.conf == ("spark.sql.shuffle.partitions=24",)  # 135 MiB where 45 were held
+    assert found.conf == ("spark.sql.shuffle.partitions=24",)  # the tasks need 135 MiB and held 45
 
 
 def one_long(**figures: int) -> list[FakeTask]:
     return [*even(7, end=3000, fetched=10 * MIB), FakeTask(1000, 11_000, **figures)]  # type: ignore[arg-type]
 
 
-def test_a_task_that_read_more_is_skew_with_its_bytes(tmp_path: Path) -> None:
+def test_skew_rule_reports_longest_task_and_its_bytes(tmp_path: Path) -> None:
     found = found_in(log_of(one_long(fetched=50 * MIB)), tmp_path)
     skew = found[Symptom.SKEW]
     assert Symptom.STRAGGLER not in found
-    # 24 task seconds would take 3 seconds on 8 slots; the stage took 10.
+    # 24 task seconds take at least 3 seconds on 8 slots. The stage took 10.
     assert skew.seconds == pytest.approx(7.0)
     assert skew.figures["longest_bytes"] == 50 * MIB
     assert "the longest of 8 tasks took 10 s, the median 2 s" in skew.evidence
     assert "spark.sql.adaptive.skewJoin.enabled=true" in skew.conf
 
 
-def test_settings_that_a_version_does_not_know_are_not_named(tmp_path: Path) -> None:
+def test_skew_conf_contains_only_settings_of_the_spark_version(tmp_path: Path) -> None:
     def conf_on(version: str) -> tuple[str, ...]:
         log = log_of(one_long(fetched=50 * MIB))
         log.events[0]["Spark Version"] = version
@@ -75,37 +75,37 @@ def test_settings_that_a_version_does_not_know_are_not_named(tmp_path: Path) -> 
     assert conf_on("3.2.0")[0] == "spark.sql.adaptive.skewJoin.enabled=true"
 
 
-def test_a_task_that_read_no_more_is_no_skew_but_a_straggler(tmp_path: Path) -> None:
+def test_long_task_with_average_bytes_is_a_straggler_and_no_skew(tmp_path: Path) -> None:
     found = found_in(log_of(one_long(fetched=10 * MIB)), tmp_path)
     assert Symptom.SKEW not in found
     assert found[Symptom.STRAGGLER].conf == ("spark.speculation=true",)
 
 
-def test_bytes_too_few_to_matter_are_no_skew(tmp_path: Path) -> None:
+def test_skew_rule_ignores_small_bytes(tmp_path: Path) -> None:
     tasks = [*even(7, end=3000, fetched=10), FakeTask(1000, 11_000, fetched=1000)]
     assert Symptom.SKEW not in found_in(log_of(tasks), tmp_path)
 
 
-def test_files_that_cannot_be_split_are_not_asked_to_be(tmp_path: Path) -> None:
+def test_skew_rule_for_unsplittable_files_suggests_no_setting(tmp_path: Path) -> None:
     tasks = [*even(7, end=3000, read=5000), FakeTask(1000, 11_000, read=60 * MIB)]
     found = found_in(log_of(tasks), tmp_path)[Symptom.SKEW]
     assert found.conf == ()
     assert "cannot be split further" in found.advice
 
 
-def test_two_kinds_of_tasks_are_neither_skew_nor_stragglers(tmp_path: Path) -> None:
+def test_two_groups_of_tasks_are_neither_skew_nor_straggler(tmp_path: Path) -> None:
     tasks = [*even(5, end=3000), *even(3, end=11_000)]
     found = found_in(log_of(tasks), tmp_path)
     assert found.keys().isdisjoint({Symptom.SKEW, Symptom.STRAGGLER, Symptom.LAST_WAVE})
 
 
-def test_cores_that_another_stage_used_are_not_counted_as_lost(tmp_path: Path) -> None:
+def test_skew_rule_ignores_cores_used_by_another_stage(tmp_path: Path) -> None:
     busy = even(7, begin=3000, end=11_000)
     found = found_in(log_of(one_long(fetched=50 * MIB), busy), tmp_path)
     assert Symptom.SKEW not in found
 
 
-def test_cores_that_another_job_used_are_not_counted_as_lost(tmp_path: Path) -> None:
+def test_diagnose_job_ignores_cores_used_by_another_job(tmp_path: Path) -> None:
     log = started().opened().opened(query=None, at=2000)
     log.events[-1] |= {"Job ID": 7, "Stage IDs": [7]}
     log.stage(one_long(fetched=50 * MIB)).closed()
@@ -114,14 +114,14 @@ def test_cores_that_another_job_used_are_not_counted_as_lost(tmp_path: Path) -> 
     assert diagnose_job(job, "log", None) is None
 
 
-def test_a_last_wave_with_one_task_is_found(tmp_path: Path) -> None:
+def test_last_wave_rule_reports_seconds_and_number_of_waves(tmp_path: Path) -> None:
     tasks = [*even(8, end=6000), FakeTask(6000, 11_000)]
     found = found_in(log_of(tasks), tmp_path)[Symptom.LAST_WAVE]
     assert found.seconds == pytest.approx(10 - 45 / 8)
     assert "9 tasks on 8 slots are 1.12 waves" in found.evidence
 
 
-def test_fewer_tasks_than_slots_are_found_and_split_where_there_is_enough(tmp_path: Path) -> None:
+def test_few_tasks_rule_suggests_splitting_only_large_input(tmp_path: Path) -> None:
     found = found_in(log_of(even(2, read=256 * MIB)), tmp_path)[Symptom.FEW_TASKS]
     assert found.seconds == pytest.approx(10 * (1 - 2 / 8))
     assert found.conf == (f"spark.sql.files.maxPartitionBytes={64 * MIB}",)
@@ -129,23 +129,23 @@ def test_fewer_tasks_than_slots_are_found_and_split_where_there_is_enough(tmp_pa
     assert small.conf == ()
 
 
-def test_executors_that_took_no_task_while_tasks_waited_are_no_slots(tmp_path: Path) -> None:
+def test_executor_without_tasks_while_others_queue_adds_no_slots(tmp_path: Path) -> None:
     waves = [FakeTask(1000 + at, 2000 + at, executor="0") for at in (0, 3000, 6000, 9000)] * 4
     assert found_in(log_of(waves), tmp_path).get(Symptom.FEW_TASKS) is None
     (job,), _ = log_of(waves).jobs(tmp_path)
     assert [each.slots for each in job.stages] == [4]
     once = [FakeTask(1000, 9000, executor="0")] * 3
     (job,), _ = log_of(once).jobs(tmp_path)
-    assert [each.slots for each in job.stages] == [8]  # nobody waited: the other was free
+    assert [each.slots for each in job.stages] == [8]  # no task waited, the other executor was free
 
 
-def test_executors_of_another_profile_are_not_there_for_a_stage(tmp_path: Path) -> None:
+def test_executors_of_another_resource_profile_add_no_slots(tmp_path: Path) -> None:
     log = started().opened().stage(even(), profile=1).closed()
     (job,), _ = log.jobs(tmp_path)
     assert [(each.slots, each.had_executors) for each in job.stages] == [(0, False)]
 
 
-def test_a_task_that_asks_files_for_their_columns_is_not_to_be_split(tmp_path: Path) -> None:
+def test_few_tasks_rule_for_schema_inference_suggests_a_schema(tmp_path: Path) -> None:
     one = [FakeTask(1000, 11_000)]
     log = started().opened().stage(one, name="parquet at Load.scala:3").closed()
     assert "give a schema" in found_in(log, tmp_path)[Symptom.FEW_TASKS].advice
@@ -162,7 +162,7 @@ def test_cpu_time_of_many_short_tasks_is_not_rounded_away(tmp_path: Path) -> Non
     assert job.stages[0].totals.cpu == 900
 
 
-def test_tasks_that_only_start_are_found(tmp_path: Path) -> None:
+def test_tiny_tasks_rule_reports_overhead_and_fewer_partitions(tmp_path: Path) -> None:
     begins = range(1000, 11_000, 50)
     tasks = [FakeTask(at, at + 50, cpu=5, fetched=200) for at in begins for _ in range(SLOTS)]
     settings = {"sql_adaptive_enabled": "false", "sql_shuffle_partitions": str(len(tasks))}
@@ -171,7 +171,7 @@ def test_tasks_that_only_start_are_found(tmp_path: Path) -> None:
     assert found.conf == ("spark.sql.adaptive.enabled=true", "spark.sql.shuffle.partitions=8")
 
 
-def test_waiting_for_executors_is_told_from_the_driver_alone(tmp_path: Path) -> None:
+def test_executor_wait_is_separated_from_driver_time(tmp_path: Path) -> None:
     log = started().opened()
     log.stage(even(begin=5000, end=10_000), at=2000).closed()
     found = found_in(log, tmp_path)
@@ -181,7 +181,7 @@ def test_waiting_for_executors_is_told_from_the_driver_alone(tmp_path: Path) -> 
     assert found[Symptom.DRIVER].conf == ()
 
 
-def test_the_stage_that_waited_longest_is_named(tmp_path: Path) -> None:
+def test_executor_wait_rule_names_the_stage_with_the_longest_wait(tmp_path: Path) -> None:
     log = started().opened(stages=2)
     log.stage(even(begin=2000, end=4000), at=1000)
     log.stage(even(begin=8000), number=1, at=4000).closed()
@@ -190,7 +190,7 @@ def test_the_stage_that_waited_longest_is_named(tmp_path: Path) -> None:
     assert found.seconds == pytest.approx(5.0)
 
 
-def test_a_stage_that_found_no_executor_says_so(tmp_path: Path) -> None:
+def test_executor_wait_rule_suggests_min_executors_only_after_scale_down(tmp_path: Path) -> None:
     log = MeasuredLog()
     log.begin(executors=0)
     log.set(executor_cores="4").opened()
@@ -216,7 +216,7 @@ def test_a_stage_that_found_no_executor_says_so(tmp_path: Path) -> None:
     assert later.conf == ("spark.dynamicAllocation.minExecutors=1",)
 
 
-def test_garbage_collection_names_the_memory_that_counts(tmp_path: Path) -> None:
+def test_gc_rule_suggests_memory_of_executor_or_driver(tmp_path: Path) -> None:
     tasks = even(garbage=2000, held=500 * MIB)
     found = found_in(log_of(tasks, executor_memory="8g"), tmp_path)[Symptom.GARBAGE]
     assert found.seconds == pytest.approx(2.0)
@@ -225,14 +225,14 @@ def test_garbage_collection_names_the_memory_that_counts(tmp_path: Path) -> None
     assert local.conf == ("spark.driver.memory=2g",)
 
 
-def test_garbage_is_not_blamed_on_memory_that_is_nearly_empty(tmp_path: Path) -> None:
-    tasks = even(garbage=2000, held=10 * MIB)  # eight at once
+def test_gc_rule_with_mostly_free_memory_suggests_no_setting(tmp_path: Path) -> None:
+    tasks = even(garbage=2000, held=10 * MIB)  # eight tasks at a time
     roomy = found_in(log_of(tasks, executor_memory="8g"), tmp_path)[Symptom.GARBAGE]
     assert roomy.conf == ()
     assert "held at most 83.9 MB of 8.6 GB at once" in roomy.evidence
 
 
-def test_waiting_for_a_shuffle_and_rows_that_multiply_are_found(tmp_path: Path) -> None:
+def test_shuffle_wait_and_shuffle_growth_are_reported(tmp_path: Path) -> None:
     tasks = even(
         fetch_wait=1000, shuffle_write=1000, rows=10, rows_written=90, written=50 * MIB, cpu=5000
     )
@@ -241,7 +241,7 @@ def test_waiting_for_a_shuffle_and_rows_that_multiply_are_found(tmp_path: Path) 
     assert "read 80 rows and wrote 720" in found[Symptom.SHUFFLE_GROWTH].evidence
 
 
-def test_more_bytes_of_as_many_rows_are_no_growth(tmp_path: Path) -> None:
+def test_shuffle_growth_requires_more_rows(tmp_path: Path) -> None:
     tasks = even(read=MIB, rows=90, rows_written=120, written=50 * MIB)
     assert Symptom.SHUFFLE_GROWTH not in found_in(log_of(tasks), tmp_path)
 
@@ -259,11 +259,11 @@ def with_a_broadcast(size: int, sent: int) -> MeasuredLog:
     return log.stage(even()).closed()
 
 
-def test_a_table_sent_to_all_that_is_far_above_the_limit_is_found(tmp_path: Path) -> None:
+def test_broadcast_rule_reports_table_far_above_the_threshold(tmp_path: Path) -> None:
     found = found_in(with_a_broadcast(900 * MIB, 2500), tmp_path)[Symptom.BROADCAST]
     assert found.seconds == pytest.approx(3.0)
     assert "a table of 943.7 MB was sent to all executors, 1 such in all" in found.evidence
-    assert found.conf == ()  # the log does not tell what Spark had estimated
+    assert found.conf == ()  # the log has no estimate by Spark
     assert Symptom.BROADCAST not in found_in(with_a_broadcast(90 * MIB, 2500), tmp_path)
 
 
@@ -271,7 +271,7 @@ def failing(reason: Mapping[str, object] | str) -> Sequence[FakeTask]:
     return [*even(), FakeTask(1000, 5000, reason=reason)]
 
 
-def test_tasks_that_failed_are_found_with_their_reasons(tmp_path: Path) -> None:
+def test_failures_rule_reports_lost_task_seconds_and_cause(tmp_path: Path) -> None:
     killed = {"Reason": "ExecutorLostFailure", "Loss Reason": "exit code 137"}
     found = found_in(log_of(failing(killed), executor_memory="8g"), tmp_path)[Symptom.FAILURES]
     assert found.seconds == pytest.approx(4.0)
@@ -279,22 +279,22 @@ def test_tasks_that_failed_are_found_with_their_reasons(tmp_path: Path) -> None:
     assert found.conf == ("spark.executor.memoryOverhead=2g",)
 
 
-def test_an_attempt_that_was_called_off_is_no_failure(tmp_path: Path) -> None:
+def test_killed_task_is_no_failure(tmp_path: Path) -> None:
     assert Symptom.FAILURES not in found_in(log_of(failing("TaskKilled")), tmp_path)
 
 
-def test_a_job_that_ended_with_an_error_was_all_in_vain(tmp_path: Path) -> None:
+def test_failed_job_loses_its_whole_runtime(tmp_path: Path) -> None:
     log = started().opened().stage(even()).closed(error="no such column")
     assert found_in(log, tmp_path)[Symptom.FAILURES].seconds == pytest.approx(10.0)
 
 
-def test_no_finding_has_more_at_stake_than_its_job(tmp_path: Path) -> None:
+def test_potential_saving_of_a_finding_is_at_most_the_job_runtime(tmp_path: Path) -> None:
     long = even(begin=0, end=30_000, garbage=29_000)
     again = started().opened().stage(even()).stage(long, attempt=1).closed()
     assert all(each.seconds <= 10 for each in found_in(again, tmp_path).values())
 
 
-def test_jobs_are_ranked_by_what_is_at_stake_and_only_the_first_are_kept(tmp_path: Path) -> None:
+def test_ranking_keeps_jobs_with_largest_potential_saving(tmp_path: Path) -> None:
     ranking, prices = Ranking(2), PriceList(core=3600.0)
     for garbage in (1500, 4000, 2500, 0):
         ((job,), _) = log_of(even(garbage=garbage)).jobs(tmp_path)

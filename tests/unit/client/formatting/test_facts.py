@@ -1,4 +1,4 @@
-"""Facts: one description, of which programs and people each read their part."""
+"""Facts: one description that yields values for programs and texts for people."""
 
 import json
 
@@ -24,7 +24,7 @@ ROW = [
 ]
 
 
-def test_programs_get_values_by_name_in_their_order() -> None:
+def test_values_of_returns_values_by_name_in_order() -> None:
     assert list(values_of(ROW).items()) == [
         ("nodes", 2),
         ("p50_seconds", 5400.0),
@@ -34,7 +34,7 @@ def test_programs_get_values_by_name_in_their_order() -> None:
     ]
 
 
-def test_people_get_texts_in_the_unit_that_the_name_ends_with() -> None:
+def test_texts_of_formats_values_in_the_unit_of_their_name() -> None:
     assert texts_of(ROW) == {
         "": "->",
         "nodes": 2,
@@ -45,12 +45,12 @@ def test_people_get_texts_in_the_unit_that_the_name_ends_with() -> None:
     assert texts_of([Fact("cpu_seconds", None, "cpu")]) == {"cpu": None}
 
 
-def test_facts_for_programs_alone_keep_every_value() -> None:
+def test_for_programs_keeps_all_values_and_no_texts() -> None:
     assert values_of(for_programs(ROW)) == values_of(ROW)
     assert texts_of(for_programs(ROW)) == {}
 
 
-def test_a_column_is_left_out_only_where_it_is_empty_in_every_row() -> None:
+def test_without_empty_drops_texts_of_columns_empty_in_every_row() -> None:
     def rows(*texts: str) -> list[list[Fact]]:
         return [[Fact("cores", 1, "cores"), Fact("kept", each, "kept", each)] for each in texts]
 
@@ -61,7 +61,7 @@ def test_a_column_is_left_out_only_where_it_is_empty_in_every_row() -> None:
     assert [texts_of(each)["kept"] for each in without_empty(rows("", "x"))] == ["", "x"]
 
 
-def test_a_table_is_one_row_of_facts_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_table_prints_json_rows_or_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     show_table([ROW], json=True)
     assert json.loads(capsys.readouterr().out)["rows"] == [values_of(ROW)]
     show_table([ROW], json=False)

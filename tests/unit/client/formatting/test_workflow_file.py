@@ -1,4 +1,4 @@
-"""Workflows written by people: read as they are, refused with the operator named."""
+"""Hand-written workflow files: parsing, and errors that name the operator."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def read(tmp_path: Path, content: object, platform: str | None = None) -> Any:
     return read_workflow_file(path, platform=platform)
 
 
-def test_a_workflow_is_read_as_it_is_written(tmp_path: Path) -> None:
+def test_workflow_file_is_read_with_operators_platforms_and_sources(tmp_path: Path) -> None:
     written = read(tmp_path, GOOD)
     operators = written.plan.workflow.operators
     assert [each.kind for each in operators] == [
@@ -35,13 +35,13 @@ def test_a_workflow_is_read_as_it_is_written(tmp_path: Path) -> None:
     assert written.plan.workflow.sources.columns == 8
 
 
-def test_what_a_file_leaves_out_of_a_cluster_is_as_usual(tmp_path: Path) -> None:
+def test_workflow_file_with_partial_cluster_takes_defaults_for_the_rest(tmp_path: Path) -> None:
     written = read(tmp_path, GOOD | {"cluster": {"cores": 8, "memory_gib": 0.5}})
     assert written.cluster_or(USUAL) == ClusterConfig(2, 8, 2**29, 1.5)
     assert read(tmp_path, GOOD).cluster_or(USUAL) == USUAL
 
 
-def test_a_platform_can_be_asked_for_the_whole(tmp_path: Path) -> None:
+def test_workflow_file_platform_option_overrides_all_operators(tmp_path: Path) -> None:
     assert set(read(tmp_path, GOOD, "pandas").plan.platforms) == {Platform.PANDAS}
 
 
@@ -96,21 +96,23 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_workflows_are_refused_with_the_operator_named(case: str, tmp_path: Path) -> None:
+def test_invalid_workflow_file_is_refused_with_the_operator_named(
+    case: str, tmp_path: Path
+) -> None:
     content, says = BAD[case]
     with pytest.raises(InvalidWorkflowFileError) as refused:
         read(tmp_path, content)
     assert says in str(refused.value)
 
 
-def test_what_only_a_run_tells_is_estimated(tmp_path: Path) -> None:
+def test_workflow_file_without_rows_of_an_operator_estimates_them(tmp_path: Path) -> None:
     found = read(tmp_path, changed(1, output_rows=None, row_bytes=None))
     orders, is_open, _ = found.plan.workflow.operators
     assert is_open.output_rows == pytest.approx(orders.output_rows / 3)
     assert is_open.row_bytes == orders.row_bytes
 
 
-def test_a_missing_and_a_huge_file_are_refused(tmp_path: Path) -> None:
+def test_missing_unreadable_or_huge_workflow_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidWorkflowFileError, match=r"missing.json does not exist"):
         read_workflow_file(tmp_path / "missing.json")
     with pytest.raises(InvalidWorkflowFileError, match="cannot read"):
@@ -119,7 +121,7 @@ def test_a_missing_and_a_huge_file_are_refused(tmp_path: Path) -> None:
         read(tmp_path, " " * (9 * 2**20))
 
 
-def test_what_several_operators_have_alike_is_said_once(tmp_path: Path) -> None:
+def test_workflow_file_problem_repeated_by_operators_is_reported_once(tmp_path: Path) -> None:
     operators = [each | {"rowbytes": 8} for each in GOOD["operators"]]  # type: ignore[attr-defined]
     with pytest.raises(InvalidWorkflowFileError) as refused:
         read(tmp_path, GOOD | {"operators": operators})
@@ -128,14 +130,14 @@ def test_what_several_operators_have_alike_is_said_once(tmp_path: Path) -> None:
     )
 
 
-def test_rows_that_nobody_wrote_say_nothing_about_those_of_a_filter(tmp_path: Path) -> None:
+def test_filter_after_operator_without_rows_may_have_any_row_count(tmp_path: Path) -> None:
     content = changed(2, kind="filter", output_rows=1400000)
     operators: Any = content["operators"]
     operators[1] = {key: value for key, value in operators[1].items() if key != "output_rows"}
     assert read(tmp_path, content)
 
 
-def test_an_operator_of_which_nothing_is_said_gets_the_last_word(tmp_path: Path) -> None:
+def test_workflow_file_default_platform_applies_to_operators_without_one(tmp_path: Path) -> None:
     path = tmp_path / "workflow.json"
     nothing = {key: value for key, value in GOOD.items() if key != "platform"}
     path.write_text(json.dumps(nothing))

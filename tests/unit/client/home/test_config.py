@@ -1,4 +1,4 @@
-"""The home directory of an organization and its configuration file."""
+"""The data directory of an organization and its configuration file."""
 
 import stat
 from pathlib import Path
@@ -9,7 +9,7 @@ from fedperf_client.home.config import Home, write_private
 from fedperf_shared.errors import ConfigurationError, StorageError
 
 
-def test_a_new_home_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_new_data_directory_is_accessible_by_its_owner_only(tmp_path: Path) -> None:
     home = Home(tmp_path / "a" / "home")
     home.create("policy")
     assert stat.S_IMODE(home.directory.stat().st_mode) == 0o700
@@ -18,14 +18,14 @@ def test_a_new_home_is_for_its_owner_only(tmp_path: Path) -> None:
     assert home.load_config().watch_paths == ()
 
 
-def test_creating_again_changes_nothing(tmp_path: Path) -> None:
+def test_create_on_existing_data_directory_keeps_its_policy(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.policy.write_text("mine")
     home.create("theirs")
     assert home.policy.read_text() == "mine"
 
 
-def test_relative_histories_count_from_the_home(tmp_path: Path) -> None:
+def test_relative_watch_paths_resolve_against_the_data_directory(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.config.write_text('watch_paths = ["jobs", "/var/jobs", "~/jobs"]')
     assert home.load_config().watch_paths == (
@@ -35,7 +35,7 @@ def test_relative_histories_count_from_the_home(tmp_path: Path) -> None:
     )
 
 
-def test_every_problem_is_named_at_once_with_its_key(tmp_path: Path) -> None:
+def test_load_config_reports_all_problems_at_once_with_their_keys(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.config.write_text('poll_seconds = nan\nwatch_paths = 3\nunknown = "x"')
     with pytest.raises(ConfigurationError) as caught:
@@ -44,7 +44,7 @@ def test_every_problem_is_named_at_once_with_its_key(tmp_path: Path) -> None:
         assert key in str(caught.value)
 
 
-def test_ledgers_come_oldest_first(tmp_path: Path) -> None:
+def test_ledgers_are_ordered_oldest_first(tmp_path: Path) -> None:
     for name in ("ledger-20280101T000000.sqlite", "ledger-20270101T000000.sqlite"):
         (tmp_path / name).touch()
     assert [path.name for path in Home(tmp_path).ledgers] == [
@@ -53,13 +53,13 @@ def test_ledgers_come_oldest_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_directory_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+def test_create_of_impossible_data_directory_raises_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="--home"):
         Home(tmp_path / "file" / "home").create("policy")
 
 
-def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_write_private_replaces_file_atomically_with_mode_600(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file"
     write_private(path, b"old")
     with path.open("rb") as reader:
@@ -70,7 +70,7 @@ def test_a_private_file_is_replaced_whole(tmp_path: Path) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_old_key_is_read_with_one_warning(
+def test_old_config_key_is_read_with_one_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Home(tmp_path)

@@ -1,4 +1,4 @@
-"""What is encoded of executions is kept once, belongs to them, and goes with them."""
+"""Encoded columns of executions: stored once, matched to executions, deleted with them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.unit.client.executions import make_execution
 
 
 class Counted:
-    """Encodes the runtimes of executions that have an even number; counts whom it saw."""
+    """An encoder of runtimes of even-numbered executions. It counts the executions it receives."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -45,7 +45,7 @@ def some(*numbers: int) -> list[Execution]:
 
 
 def values(store: ExecutionStore, encoder: Encoder) -> list[int]:
-    """Those of all columns; that wide ones belong to the same executions is looked at."""
+    """Return the values of all columns. Wide columns must belong to the same executions."""
     found = store.columns(encoder)
     if len(found["number"]):
         wide = store.features(encoder, found["number"])
@@ -56,9 +56,7 @@ def values(store: ExecutionStore, encoder: Encoder) -> list[int]:
     return told
 
 
-def test_an_execution_is_encoded_once_whoever_added_it(
-    store: ExecutionStore, counted: Counted
-) -> None:
+def test_store_encodes_each_execution_once(store: ExecutionStore, counted: Counted) -> None:
     encoder = Encoder(b"one", counted)
     store.add(some(0, 1), encoder)
     store.add(some(2, 3, 4))
@@ -69,7 +67,9 @@ def test_an_execution_is_encoded_once_whoever_added_it(
     assert counted.seen == 7
 
 
-def test_who_only_looks_changes_nothing(store: ExecutionStore, counted: Counted) -> None:
+def test_columns_with_keep_false_stores_no_encoding(
+    store: ExecutionStore, counted: Counted
+) -> None:
     encoder = Encoder(b"one", counted)
     store.add(some(0, 2), encoder)
     store.add(some(4))
@@ -78,7 +78,7 @@ def test_who_only_looks_changes_nothing(store: ExecutionStore, counted: Counted)
     assert counted.seen == 4
 
 
-def test_a_store_that_is_only_read_encodes_what_is_missing_and_keeps_nothing(
+def test_store_opened_unchanged_encodes_missing_executions_without_storing(
     store: ExecutionStore, counted: Counted, tmp_path: Path
 ) -> None:
     encoder = Encoder(b"one", counted)
@@ -93,7 +93,7 @@ def test_a_store_that_is_only_read_encodes_what_is_missing_and_keeps_nothing(
     assert store.columns(encoder, keep=False)["value"].tolist() == [0, 2, 4, 6]
 
 
-def test_nothing_is_kept_of_a_call_that_is_refused(store: ExecutionStore) -> None:
+def test_add_with_failing_encoder_stores_no_execution(store: ExecutionStore) -> None:
     def refuse(executions: Sequence[Execution]) -> dict[str, NDArray[Any]]:
         raise RuntimeError("killed")
 
@@ -102,13 +102,15 @@ def test_nothing_is_kept_of_a_call_that_is_refused(store: ExecutionStore) -> Non
     assert store.ids() == ()
 
 
-def test_other_code_encodes_everything_again(store: ExecutionStore, counted: Counted) -> None:
+def test_changed_encoder_version_encodes_all_executions_again(
+    store: ExecutionStore, counted: Counted
+) -> None:
     store.add(some(0, 2), Encoder(b"one", counted))
     assert values(store, Encoder(b"two", counted)) == [0, 2]
     assert counted.seen == 4
 
 
-def test_what_is_deleted_goes_and_a_number_that_is_given_again_is_encoded(
+def test_deleted_executions_lose_their_encoding_and_new_ones_are_encoded(
     store: ExecutionStore, counted: Counted
 ) -> None:
     encoder = Encoder(b"one", counted)
@@ -121,7 +123,7 @@ def test_what_is_deleted_goes_and_a_number_that_is_given_again_is_encoded(
     assert values(store, encoder) == []
 
 
-def test_small_segments_are_put_together(
+def test_small_segments_are_merged(
     store: ExecutionStore, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 4)

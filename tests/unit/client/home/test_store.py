@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(execution=executions())
-def test_every_execution_comes_back_equal(tmp_path: Path, execution: Execution) -> None:
+def test_execution_round_trips_through_the_store(tmp_path: Path, execution: Execution) -> None:
     path = tmp_path / f"{time.monotonic_ns()}.sqlite"
     with ExecutionStore.open(path) as store:
         assert store.add([execution]) == 1
@@ -44,7 +44,7 @@ def test_every_execution_comes_back_equal(tmp_path: Path, execution: Execution) 
         assert list(store.executions()) == [execution]
 
 
-def test_adding_twice_stores_once_and_keeps_the_first(path: Path) -> None:
+def test_add_of_duplicate_id_keeps_the_first_execution(path: Path) -> None:
     first = make_execution(1)
     with ExecutionStore.open(path) as store:
         assert store.add([first, make_execution(2)]) == 2
@@ -57,7 +57,7 @@ def test_adding_twice_stores_once_and_keeps_the_first(path: Path) -> None:
         assert next(store.executions()) == first
 
 
-def test_filters_narrow_what_is_read(path: Path) -> None:
+def test_executions_are_filtered_by_workload_status_and_time(path: Path) -> None:
     failed = make_execution(7, workload="a", status=ExecutionStatus.FAILED, measurement=None)
     with ExecutionStore.open(path) as store:
         store.add([make_execution(n, workload="ab"[n % 2]) for n in range(6)] + [failed])
@@ -74,7 +74,7 @@ def test_filters_narrow_what_is_read(path: Path) -> None:
         assert list(store.executions(workload="nobody")) == []
 
 
-def test_reading_crosses_pages_and_writes_in_between_do_no_harm(path: Path) -> None:
+def test_executions_iterate_across_pages_during_writes(path: Path) -> None:
     same_moment = [make_execution(n, finished_at=START) for n in range(1201)]
     with ExecutionStore.open(path) as store:
         store.add(same_moment)
@@ -96,7 +96,7 @@ def test_counts_are_of_executions_and_workloads(path: Path) -> None:
     assert (counts.executions, counts.workloads) == (5, 2)
 
 
-def test_a_moment_comes_back_as_the_same_moment(path: Path) -> None:
+def test_finished_at_round_trips_as_utc(path: Path) -> None:
     eastern = datetime.fromisoformat("2026-03-01T12:00:00.123456+09:00")
     with ExecutionStore.open(path) as store:
         store.add([make_execution(finished_at=eastern)])
@@ -114,7 +114,7 @@ def test_a_moment_comes_back_as_the_same_moment(path: Path) -> None:
     ],
     ids=["not text", "no id", "too large"],
 )
-def test_a_value_that_does_not_fit_is_refused_and_nothing_of_the_call_is_stored(
+def test_add_with_unstorable_value_is_refused_and_stores_no_execution(
     path: Path, bad: Execution
 ) -> None:
     with ExecutionStore.open(path) as store:
@@ -124,7 +124,9 @@ def test_a_value_that_does_not_fit_is_refused_and_nothing_of_the_call_is_stored(
 
 
 @pytest.mark.parametrize("content", [b"no database at all, but long enough" * 40, b"SQLite for"])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, content: bytes) -> None:
+def test_open_of_file_that_is_no_database_is_refused_and_keeps_it(
+    path: Path, content: bytes
+) -> None:
     path.write_bytes(content)
     with pytest.raises(StorageError, match="not a store of fedperf, name another file") as caught:
         ExecutionStore.open(path)
@@ -132,7 +134,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(path: Path, conten
     assert path.read_bytes() == content
 
 
-def test_a_database_of_another_program_is_refused_and_left_alone(path: Path) -> None:
+def test_open_of_foreign_database_is_refused_and_keeps_it(path: Path) -> None:
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE mine (x)")
     other.close()
@@ -148,11 +150,11 @@ ADDED_COLUMNS = {
     3: "queries_before startup_seconds",
     2: "source node_type architecture rows_known remarks",
 }
-"""By the schema that added them."""
+"""Columns by the schema version that added them."""
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
-def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, version: int) -> None:
+def test_open_migrates_older_schema_without_losing_executions(path: Path, version: int) -> None:
     known = make_execution(
         1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)
     )
@@ -173,7 +175,7 @@ def test_an_older_store_is_brought_up_to_date_and_loses_nothing(path: Path, vers
         assert list(store.executions())[1] == make_execution(2)
 
 
-def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
+def test_open_of_newer_schema_is_refused_with_both_versions(path: Path) -> None:
     ExecutionStore.open(path).close()
     newer = sqlite3.connect(path)
     newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -182,7 +184,7 @@ def test_a_newer_schema_is_refused_with_both_versions(path: Path) -> None:
         ExecutionStore.open(path)
 
 
-def test_a_store_is_read_without_changing_the_home(path: Path) -> None:
+def test_open_unchanged_reads_without_changing_any_file(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add([make_execution(1)])
     before = contents(path.parent)
@@ -194,7 +196,7 @@ def test_a_store_is_read_without_changing_the_home(path: Path) -> None:
     assert contents(path.parent) == before
 
 
-def test_what_a_writer_has_not_moved_into_the_file_yet_is_read_as_well(path: Path) -> None:
+def test_open_unchanged_reads_uncheckpointed_writes(path: Path) -> None:
     with ExecutionStore.open(path) as writer:
         writer.add([make_execution(1)])
         with ExecutionStore.open_unchanged(path) as store:
@@ -202,7 +204,7 @@ def test_what_a_writer_has_not_moved_into_the_file_yet_is_read_as_well(path: Pat
         writer.add([make_execution(2)])
 
 
-def test_an_older_store_is_not_brought_up_to_date_by_who_only_reads(path: Path) -> None:
+def test_open_unchanged_of_older_schema_is_refused_without_migration(path: Path) -> None:
     ExecutionStore.open(path).close()
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 1")
@@ -215,11 +217,11 @@ def test_an_older_store_is_not_brought_up_to_date_by_who_only_reads(path: Path) 
 
 @pytest.fixture
 def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no place be written, for whom the system asks; root may write anywhere."""
+    """Report every path as not writable. Root could write anywhere."""
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
 
 
-def test_store_in_a_read_only_home_is_read_and_says_so_to_who_writes(
+def test_open_to_read_in_read_only_directory_reads_and_refuses_writes(
     path: Path, read_only: None
 ) -> None:
     with ExecutionStore.open(path) as store:
@@ -232,13 +234,13 @@ def test_store_in_a_read_only_home_is_read_and_says_so_to_who_writes(
     assert contents(path.parent) == before
 
 
-def test_no_store_is_made_by_who_only_reads(path: Path) -> None:
+def test_open_unchanged_without_store_creates_no_file(path: Path) -> None:
     with pytest.raises(StorageError):
         ExecutionStore.open_unchanged(path)
     assert not path.exists()
 
 
-def test_a_damaged_store_is_one_clear_error(path: Path) -> None:
+def test_damaged_store_raises_one_storage_error(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add(make_execution(n) for n in range(300))
     content = bytearray(path.read_bytes())
@@ -249,7 +251,7 @@ def test_a_damaged_store_is_one_clear_error(path: Path) -> None:
         list(store.executions())
 
 
-def test_a_row_with_a_damaged_plan_names_its_execution(path: Path) -> None:
+def test_execution_with_damaged_plan_raises_error_with_its_id(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add([make_execution(1)])
     tampered = sqlite3.connect(path)
@@ -261,12 +263,12 @@ def test_a_row_with_a_damaged_plan_names_its_execution(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [Path("/proc/executions.sqlite"), Path("/nowhere/at/all.sqlite")])
-def test_a_directory_that_cannot_be_written_is_one_clear_error(path: Path) -> None:
+def test_open_in_unwritable_directory_raises_storage_error(path: Path) -> None:
     with pytest.raises(StorageError, match="the directory must exist and be writable"):
         ExecutionStore.open(path)
 
 
-def test_a_store_made_read_only_loses_nothing(path: Path) -> None:
+def test_add_to_read_only_store_is_refused_and_keeps_executions(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add([make_execution(0)])
         store._connection.execute("PRAGMA query_only = 1")
@@ -275,7 +277,7 @@ def test_a_store_made_read_only_loses_nothing(path: Path) -> None:
         assert [e.execution_id for e in store.executions()] == ["execution-0"]
 
 
-def test_the_file_is_marked_and_uses_a_write_ahead_log(path: Path) -> None:
+def test_store_sets_application_id_and_write_ahead_log(path: Path) -> None:
     ExecutionStore.open(path).close()
     raw = sqlite3.connect(path)
     try:
@@ -285,7 +287,7 @@ def test_the_file_is_marked_and_uses_a_write_ahead_log(path: Path) -> None:
         raw.close()
 
 
-def test_many_openers_at_once_all_succeed(path: Path) -> None:
+def test_concurrent_opens_from_threads_all_succeed(path: Path) -> None:
     failures: list[Exception] = []
     barrier = threading.Barrier(8)
 
@@ -308,7 +310,7 @@ def test_many_openers_at_once_all_succeed(path: Path) -> None:
 
 
 class RefusedTwice(sqlite3.Connection):
-    """As SQLite now and then does when two programs turn the write-ahead log on at once."""
+    """A connection that is busy twice, as if two programs enabled the write-ahead log at once."""
 
     refusals = 2
 
@@ -321,7 +323,7 @@ class RefusedTwice(sqlite3.Connection):
         return super().execute(sql, *parameters)
 
 
-def test_who_is_refused_the_write_ahead_log_asks_again(
+def test_open_retries_when_write_ahead_log_is_busy(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=RefusedTwice))
@@ -336,7 +338,7 @@ def _write(path: Path, first: int) -> None:
             store.add([make_execution(n) for n in range(start, start + 10)])
 
 
-def test_two_processes_write_at_once_and_nothing_is_lost(path: Path) -> None:
+def test_two_writing_processes_lose_no_execution(path: Path) -> None:
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_write, args=(path, first)) for first in (0, 1000)]
     for writer in writers:
@@ -363,7 +365,7 @@ with ExecutionStore.open(Path(sys.argv[1])) as store:
 
 
 @pytest.mark.fault
-def test_killing_a_writer_never_corrupts_the_store_or_loses_what_was_confirmed(path: Path) -> None:
+def test_killed_writer_neither_corrupts_store_nor_loses_confirmed_executions(path: Path) -> None:
     confirmed = -5
     for attempt in range(6):
         writer = subprocess.Popen(
@@ -389,7 +391,7 @@ def test_killing_a_writer_never_corrupts_the_store_or_loses_what_was_confirmed(p
         assert len(found) % 5 == 0
 
 
-def test_importing_the_store_imports_nothing_heavy() -> None:
+def test_importing_store_imports_no_heavy_package() -> None:
     code = (
         "import sys, fedperf_client.home.store; "
         "print([m for m in ('torch', 'pandas', 'duckdb', 'polars', 'pyarrow') if m in sys.modules])"
@@ -398,14 +400,14 @@ def test_importing_the_store_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_plans_are_stored_compactly(path: Path) -> None:
+def test_stored_plans_take_under_1000_bytes_each(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         empty = path.stat().st_size
         store.add([make_execution(n, plan=chain_plan(20)) for n in range(200)])
     assert path.stat().st_size - empty < 200 * 1000
 
 
-def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> None:
+def test_find_returns_execution_by_id_and_refuses_unknown_ids(tmp_path: Path) -> None:
     stored = [make_execution(number) for number in range(3)]
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add(stored)
@@ -416,7 +418,7 @@ def test_an_execution_is_found_by_its_id_and_nobody_else_is(tmp_path: Path) -> N
             store.find("")
 
 
-def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(tmp_path: Path) -> None:
+def test_find_accepts_unique_id_prefix_and_refuses_ambiguous_ones(tmp_path: Path) -> None:
     ids = ["0123456789ab", "0123456789cd", "0123", "01%45678zz", "zz"]
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add([make_execution(execution_id=each) for each in ids])
@@ -438,7 +440,7 @@ def test_the_beginning_of_an_id_is_enough_where_only_one_begins_so(tmp_path: Pat
         assert store.short_id(ids[3]) == "01%45678"
 
 
-def test_the_newest_come_first(tmp_path: Path) -> None:
+def test_newest_returns_executions_newest_first_within_selection(tmp_path: Path) -> None:
     stored = [
         make_execution(n, workload=f"w{n % 2}", status=ExecutionStatus(n % 3)) for n in range(9)
     ]
@@ -450,7 +452,7 @@ def test_the_newest_come_first(tmp_path: Path) -> None:
         assert store.newest(9, Selection(status=failed)) == (stored[7], stored[4], stored[1])
 
 
-def test_a_digest_changes_whenever_what_is_stored_does_and_only_then(tmp_path: Path) -> None:
+def test_digest_changes_exactly_when_stored_executions_change(tmp_path: Path) -> None:
     path = tmp_path / "executions.sqlite"
 
     def digest(*added: int, deleted: tuple[str, ...] = ()) -> bytes:
@@ -464,7 +466,7 @@ def test_a_digest_changes_whenever_what_is_stored_does_and_only_then(tmp_path: P
     assert digest() == digest(0, 1) == digest(deleted=("nobody",)) == seen[-1]
 
 
-def test_what_is_deleted_is_gone_and_nothing_else(tmp_path: Path) -> None:
+def test_delete_removes_exactly_the_selected_executions(tmp_path: Path) -> None:
     with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
         store.add(make_execution(n, workload=f"w{n % 2}") for n in range(6))
         chosen = store.ids(Selection(workload="w1"))
@@ -473,7 +475,7 @@ def test_what_is_deleted_is_gone_and_nothing_else(tmp_path: Path) -> None:
         assert store.ids() == ("execution-0", "execution-2", "execution-4")
 
 
-def test_a_plan_that_cannot_be_read_runs_nowhere(path: Path) -> None:
+def test_platform_selection_skips_executions_with_unreadable_plan(path: Path) -> None:
     with ExecutionStore.open(path) as store:
         store.add([make_execution(1), make_execution(2)])
         store._connection.execute("UPDATE execution SET plan = x'ffff' WHERE workload LIKE '%1'")

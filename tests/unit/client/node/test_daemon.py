@@ -1,6 +1,6 @@
-"""What the daemon does when it is time, and what it does not when something fails.
+"""The daemon's scheduled actions, and its behaviour under failures.
 
-The coordinator is a fake that fails on demand; ledger, gate, noise, store and receipts are real.
+The coordinator is a fake that fails on demand. Ledger, gate, noise, store and receipts are real.
 """
 
 import hashlib
@@ -71,13 +71,13 @@ from fedperf_shared.wire.codec import (
     encode_receipt,
     encode_release,
 )
-from tests.fakes.computing import Held, at_once, in_this_process
 from tests.fakes.coordinator import membership_with
+from tests.fakes.linearized_queries import few_anchors, make_tangent_question
 from tests.fakes.residual_reports import residual_report
-from tests.fakes.tangents import few_anchors, make_tangent_question
+from tests.fakes.task_runners import Held, at_once, in_this_process
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ ARRAYS = tuple(seeded_checkpoint().arrays.values())
 
 
 class FakeExchange(Exchange):
-    """A coordinator in this process; `fault` is raised by whatever is asked next."""
+    """A coordinator in this process. The next call raises `fault` if it is set."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, clock: Callable[[], datetime]) -> None:
         self.signing_key = key
@@ -184,7 +184,7 @@ class FakeExchange(Exchange):
 
 @dataclass
 class Scene:
-    """An organization that joined the fake."""
+    """An organization that joined the fake coordinator."""
 
     home: Home
     policy: Policy = POLICY
@@ -237,7 +237,10 @@ class Scene:
         return self.participant.answer(request, now=self.now)
 
     def ask_at(self, hours: float, **changes: object) -> SignedRelease:
-        """What is asked for at that hour; from then on it is the time of its reply, or later."""
+        """Send a train request at that hour and return the reply.
+
+        The time moves on to the slot's time of reply.
+        """
         answer = self.asked_at(hours, **changes)
         if not answer.done():
             slot = changes.get("slot", UPDATE)
@@ -249,13 +252,16 @@ class Scene:
 
 
 def lost(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-    """A computing process whose child is killed."""
+    """Raise the error of a worker process whose child was killed."""
     del task, seconds
     raise ComputationFailedError("its process was lost")
 
 
 def order_of_drawing(monkeypatch: pytest.MonkeyPatch, slots: object) -> list[str]:
-    """Grows by "noise" and "sum" as they are made by what keeps such slots; sums are lost."""
+    """Return a list that records "noise" and "sum" as the handler of slots computes them.
+
+    Every sum fails.
+    """
     drawn: list[str] = []
     plain = SeededNoise.discrete_gaussian
 
@@ -282,7 +288,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(home)
 
 
-def test_a_report_is_drawn_when_its_slot_opens_and_leaves_at_its_time(scene: Scene) -> None:
+def test_report_is_drawn_when_its_slot_opens_and_sent_at_its_time(scene: Scene) -> None:
     scene.look_at(0.9)
     assert scene.ledger.entries() == ()
     scene.look_at(1.0)
@@ -298,7 +304,7 @@ def test_a_report_is_drawn_when_its_slot_opens_and_leaves_at_its_time(scene: Sce
     assert scene.ledger.disagreement() is None
 
 
-def test_the_daemon_sleeps_no_longer_than_until_the_next_moment(scene: Scene) -> None:
+def test_participant_pause_ends_at_the_next_calendar_time(scene: Scene) -> None:
     scene.now = START + 0.5 * HOUR
     assert scene.participant.pause(2 * HOUR, now=scene.now) == 0.5 * HOUR
     scene.look_at(2.5)
@@ -307,7 +313,7 @@ def test_the_daemon_sleeps_no_longer_than_until_the_next_moment(scene: Scene) ->
     assert scene.participant.pause(2 * HOUR, now=scene.now) == 2 * HOUR
 
 
-def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> None:
+def test_report_is_resent_with_the_same_bytes_after_an_outage(scene: Scene) -> None:
     scene.look_at(1.0)
     scene.exchange.fault = ExchangeError("away")
     scene.look_at(3.0)
@@ -322,10 +328,10 @@ def test_a_coordinator_that_is_away_gets_the_same_bytes_later(scene: Scene) -> N
     assert scene.exchange.tried == 3
 
 
-def test_a_daemon_that_was_away_when_an_epoch_began_reports_about_that_epoch_alone(
+def test_daemon_offline_at_regime_change_reports_on_the_new_regime_only(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it did not know while it was away it is told before its report is drawn."""
+    """The daemon fetches the new regime before it draws its report."""
     heard: list[ReportTask] = []
 
     def listening(task: Callable[[], T], /, *, seconds: float | None = None) -> T:
@@ -344,7 +350,9 @@ def test_a_daemon_that_was_away_when_an_epoch_began_reports_about_that_epoch_alo
 
 
 @pytest.mark.parametrize(("code", "again"), [("range", False), ("internal", True)])
-def test_what_is_refused_for_good_is_not_sent_again(scene: Scene, code: str, again: bool) -> None:
+def test_report_refused_for_good_is_not_resent_but_after_internal_error_is(
+    scene: Scene, code: str, again: bool
+) -> None:
     scene.look_at(1.0)
     scene.exchange.fault = RefusedByCoordinatorError(code)
     scene.look_at(3.0)
@@ -354,7 +362,7 @@ def test_what_is_refused_for_good_is_not_sent_again(scene: Scene, code: str, aga
     assert len(scene.ledger.entries()) == 1
 
 
-def test_a_daemon_that_was_away_hands_in_after_the_slots_own_span(scene: Scene) -> None:
+def test_report_drawn_late_is_sent_after_the_full_span_of_its_slot(scene: Scene) -> None:
     scene.look_at(5.0)
     assert scene.exchange.submitted == []
     scene.look_at(6.9)
@@ -364,12 +372,12 @@ def test_a_daemon_that_was_away_hands_in_after_the_slots_own_span(scene: Scene) 
     assert at == START + 7 * HOUR
 
 
-def test_a_window_that_is_over_sends_nothing_any_more(scene: Scene) -> None:
+def test_report_of_a_finished_window_is_neither_charged_nor_sent(scene: Scene) -> None:
     scene.look_at(24.5)
     assert scene.ledger.entries() == ()
 
 
-def test_a_report_that_is_ready_too_late_stays_here(
+def test_report_computed_too_late_is_withheld_with_a_warning(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_begun, its_time_is_over = threading.Event(), threading.Event()
@@ -410,19 +418,19 @@ def test_a_report_that_is_ready_too_late_stays_here(
     assert (listed.state, listed.because) == ("withheld", "too_late")
 
 
-def test_nothing_is_left_to_draw_when_the_sum_is_there(
+def test_report_noise_is_drawn_before_the_sum_is_computed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a machine under load does not miss the slot's time after waiting for the sum."""
+    """After waiting for the sum, a machine under load must not miss the slot's time."""
     drawn = order_of_drawing(monkeypatch, scene.participant._reports)
     scene.look_at(1.0)
     assert drawn == ["noise", "sum"]
 
 
-def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
+def test_report_with_failed_computation_is_sent_as_noise_at_its_time(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the same size, and with all the noise of its slot."""
+    """The report has the usual size and the full noise of its slot."""
     monkeypatch.setattr(scene.participant._reports, "_compute", lost)
     scene.look_at(1.0)
     scene.look_at(3.0)
@@ -434,10 +442,10 @@ def test_a_report_whose_computation_fails_leaves_at_its_time_as_noise_alone(
     assert sent.payload == encode_release(noise_alone)
 
 
-def test_the_daemon_looks_around_while_a_report_is_computed(
+def test_daemon_polls_while_a_report_is_computed_and_withholds_it_if_late(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What takes too long beyond that, whatever it is, holds up nothing and stays here."""
+    """Calls to the coordinator continue. A report that is computed too late is not sent."""
     held = Held()
     monkeypatch.setattr(scene.participant, "_start", held)
     for hours in (1.0, 1.5, 2.0):
@@ -452,7 +460,7 @@ def test_the_daemon_looks_around_while_a_report_is_computed(
     assert scene.ledger.entries() == ()
 
 
-def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: Scene) -> None:
+def test_update_is_sent_at_its_time_and_again_on_a_second_request(scene: Scene) -> None:
     answer = scene.asked_at(4.5)
     scene.participant.dispatch(START + 5.99 * HOUR)
     assert not answer.done()
@@ -466,18 +474,18 @@ def test_an_update_leaves_at_its_time_and_a_second_request_gets_the_same(scene: 
 @pytest.mark.parametrize(
     ("hours", "changes"),
     [
-        (3.9, {}),  # before it opens
-        (6.1, {}),  # after its time, and nothing was drawn in it
+        (3.9, {}),  # before the slot opens
+        (6.1, {}),  # after the slot's time, without a drawn update
         (50.0, {}),  # after the period
-        (4.5, {"slot": SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)}),  # not in the schedule
-        (4.5, {"slot": REPORT}),  # not in time of an update
+        (4.5, {"slot": SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)}),  # slot not in the schedule
+        (4.5, {"slot": REPORT}),  # slot of a report
         (4.5, {"architecture": ARCHITECTURE_VERSION + 1}),
         (4.5, {"arrays": ()}),
         (4.5, {"arrays": ARRAYS[:-1]}),
         (4.5, {"arrays": (np.zeros(3, np.float32), *ARRAYS[1:])}),
     ],
 )
-def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
+def test_invalid_train_request_is_refused_without_a_charge(
     scene: Scene, hours: float, changes: dict[str, object]
 ) -> None:
     with pytest.raises(RequestRefusedError):
@@ -485,7 +493,7 @@ def test_a_request_that_is_not_due_or_not_ours_is_refused_and_charges_nothing(
     assert [entry for entry in scene.ledger.entries() if entry.key == UPDATE] == []
 
 
-def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -> None:
+def test_update_pending_at_daemon_stop_is_not_sent_early(scene: Scene) -> None:
     answer = scene.asked_at(4.5)
     scene.participant.close()
     with pytest.raises(RequestRefusedError, match="offline"):
@@ -493,7 +501,7 @@ def test_an_update_does_not_leave_early_because_the_daemon_stops(scene: Scene) -
     assert scene.ledger.stored(UPDATE) is not None
 
 
-def test_an_update_that_is_ready_too_late_stays_here(scene: Scene) -> None:
+def test_update_computed_too_late_is_refused(scene: Scene) -> None:
     held = Held()
     scene.start = held
     scene.restart()
@@ -506,7 +514,7 @@ def test_an_update_that_is_ready_too_late_stays_here(scene: Scene) -> None:
         scene.ask_at(7.0)
 
 
-def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:
+def test_daemon_fetches_new_model_and_ignores_invalid_one(scene: Scene) -> None:
     scene.exchange.models = {2: encode_checkpoint(seeded_checkpoint(5, version=2))}
     scene.look_at(0.1)
     assert scene.participant._models.shared_version == 2
@@ -515,7 +523,7 @@ def test_what_is_new_is_fetched_and_junk_is_not(scene: Scene) -> None:
     assert scene.participant._models.shared_version == 2
 
 
-def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
+def test_correction_is_applied_only_with_its_reference_version(scene: Scene) -> None:
     from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 
     def published(reference: int) -> Correction:
@@ -529,7 +537,7 @@ def test_a_correction_counts_only_with_its_reference(scene: Scene) -> None:
     assert scene.participant._models.correction().mean.all()
 
 
-def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) -> None:
+def test_correction_is_fetched_only_when_it_changed(scene: Scene) -> None:
     from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
 
     def fetched() -> int:
@@ -547,7 +555,7 @@ def test_a_correction_is_fetched_and_written_only_when_it_changed(scene: Scene) 
         np.testing.assert_array_equal(scene.participant._models.correction().mean, mean)
 
 
-def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Path) -> None:
+def test_open_ledger_of_active_period_keeps_schedule_and_budget(tmp_path: Path) -> None:
     home = Home(tmp_path)
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
     begun = open_ledger(home, policy, TABLE, now=TABLE.period.start)
@@ -556,7 +564,7 @@ def test_a_period_begun_keeps_its_schedule_whatever_the_policy_says(tmp_path: Pa
     assert (again.schedule, again.budget) == (begun.schedule, begun.budget)
 
 
-def test_what_of_a_policy_counts_only_from_the_next_period_is_said(tmp_path: Path) -> None:
+def test_open_ledger_logs_policy_changes_that_wait_for_the_next_period(tmp_path: Path) -> None:
     home = Home(tmp_path)
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=400)
     open_ledger(home, policy, TABLE, now=TABLE.period.start)
@@ -570,14 +578,14 @@ def test_what_of_a_policy_counts_only_from_the_next_period_is_said(tmp_path: Pat
     assert said["counts"] == f"from {day(TABLE.period.end)} on, with the next period"
 
 
-def test_who_joins_in_the_middle_has_its_schedule_in_what_is_left(tmp_path: Path) -> None:
+def test_open_ledger_in_mid_period_plans_only_remaining_slots(tmp_path: Path) -> None:
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=5000)
     later = TABLE.period.window_start(1)
     begun = open_ledger(Home(tmp_path), policy, TABLE, now=later)
     assert all(begun.schedule.opens_at(slot.key) >= later for slot in begun.schedule.slots)
 
 
-def test_a_participant_knows_when_the_coordinator_last_answered(scene: Scene) -> None:
+def test_heard_at_is_the_time_of_the_last_successful_contact(scene: Scene) -> None:
     assert scene.participant.heard_at is None
     scene.look_at(0.1)
     heard = scene.participant.heard_at
@@ -587,7 +595,7 @@ def test_a_participant_knows_when_the_coordinator_last_answered(scene: Scene) ->
     assert scene.participant.heard_at == heard
 
 
-def test_a_participant_knows_when_the_coordinator_refuses_it_and_that_it_is_taken_again(
+def test_refused_at_is_set_on_revocation_and_cleared_on_acceptance(
     scene: Scene,
 ) -> None:
     scene.exchange.fault = NoMemberError("there:1")
@@ -604,7 +612,7 @@ def test_a_participant_knows_when_the_coordinator_refuses_it_and_that_it_is_take
     assert scene.participant.heard_at == scene.now
 
 
-def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_said_a_few_times(
+def test_unreachable_coordinator_is_polled_with_backoff_and_logged_four_times(
     scene: Scene,
 ) -> None:
     scene.exchange.fault = ExchangeError("away")
@@ -621,7 +629,7 @@ def test_a_coordinator_that_is_away_for_an_hour_is_asked_ever_more_rarely_and_sa
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_is_away_while_a_report_is_due_is_asked_ever_more_rarely(
+def test_unreachable_coordinator_is_retried_at_slot_times_despite_backoff(
     scene: Scene,
 ) -> None:
     scene.exchange.fault = ExchangeError("away")
@@ -630,7 +638,7 @@ def test_a_coordinator_that_is_away_while_a_report_is_due_is_asked_ever_more_rar
     seconds = 3 * 3600.0
     asked = [at for at, what in scene.exchange.calls if what == "status"]
     assert len(asked) == pytest.approx(seconds / LONGEST_BACKOFF_SECONDS, rel=0.2)
-    # Whatever failed before, it is asked when the report opens and when it leaves.
+    # Despite earlier failures there are attempts at the report's opening and sending times.
     assert {START + HOUR, START + 3 * HOUR} <= set(asked)
     assert scene.exchange.tried == pytest.approx(3600 / LONGEST_BACKOFF_SECONDS, rel=0.2)
     scene.exchange.fault = None

@@ -1,4 +1,4 @@
-"""Directed slots: what is fetched when, what is answered, and what lapses uncharged."""
+"""Directed slots: fetching of queries, responses, and slots that lapse without a charge."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,14 +25,14 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
+from tests.fakes.cell_queries import DIRECTED, make_question
 from tests.fakes.cell_reports import cell_report
-from tests.fakes.questions import DIRECTED, make_question
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.node.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
-from tests.unit.client.node.test_daemon_asking import ASKING
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.node.test_daemon_approval import ASKING
+from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 TIMES = (SlotTimes(HOUR, 3 * HOUR), SlotTimes(5 * HOUR, 7 * HOUR))
 PARAMETERS = DirectedParameters(20.0, 5.0)
@@ -65,11 +65,11 @@ def charged(scene: Scene) -> list[SlotKey]:
     return [entry.key for entry in scene.ledger.entries()]
 
 
-def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> None:
+def test_directed_report_matches_its_linear_query_and_is_sent_at_its_time(scene: Scene) -> None:
     question = make_question(center=0.4)
     scene.exchange.questions = {DIRECTED: question}
     with ExecutionStore.open(scene.home.store) as store:
-        store.add([make_execution(99, finished_at=START)])  # the window is not over
+        store.add([make_execution(99, finished_at=START)])  # in the current window
     for hours in (1.0, 3.0, 4.9):
         scene.look_at(hours)
     assert asked_at(scene) == []
@@ -87,12 +87,12 @@ def test_a_directed_report_answers_its_question_at_its_time(scene: Scene) -> Non
             label_executions(store.executions(until=START)),
         )
     noise = SeededNoise()
-    noise.discrete_gaussian(192, 1.0)  # the plain report's
+    noise.discrete_gaussian(192, 1.0)  # noise of the plain report
     expected = cell_report(own, question, noise, slot=DIRECTED, parameters=PARAMETERS)
     assert sent.payload == encode_release(expected)
 
 
-def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> None:
+def test_plain_report_is_its_sum_plus_noise_of_its_slot(scene: Scene) -> None:
     scene.look_at(1.0)
     scene.look_at(3.0)
     ((_, sent),) = scene.exchange.submitted
@@ -110,7 +110,7 @@ def test_a_plain_report_is_the_sum_with_the_noise_of_its_slot(scene: Scene) -> N
     assert sent.payload == encode_release(expected)
 
 
-def test_nothing_is_left_to_draw_when_the_sum_is_there(
+def test_directed_report_noise_is_drawn_before_the_sum_is_computed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.exchange.questions = {DIRECTED: make_question()}
@@ -121,14 +121,14 @@ def test_nothing_is_left_to_draw_when_the_sum_is_there(
     assert drawn == ["noise", "sum"]
 
 
-def test_without_a_question_the_slot_lapses_uncharged(scene: Scene) -> None:
+def test_directed_slot_without_linear_query_is_not_charged(scene: Scene) -> None:
     for hours in (1.0, 3.0, 5.0, 6.0, 7.0, 8.0):
         scene.look_at(hours)
     assert charged(scene) == [REPORT]
     assert len(scene.exchange.submitted) == 1
 
 
-def test_a_question_that_comes_late_is_answered_at_the_fixed_time(scene: Scene) -> None:
+def test_directed_report_with_late_linear_query_is_sent_at_the_fixed_time(scene: Scene) -> None:
     for hours in (1.0, 3.0, 5.0, 5.5):
         scene.look_at(hours)
     scene.exchange.questions = {DIRECTED: make_question()}
@@ -138,7 +138,7 @@ def test_a_question_that_comes_late_is_answered_at_the_fixed_time(scene: Scene) 
     assert scene.exchange.submitted[-1][0] == START + 7 * HOUR
 
 
-def test_a_coordinator_that_is_away_is_asked_again(scene: Scene) -> None:
+def test_linear_query_is_requested_again_after_an_outage(scene: Scene) -> None:
     scene.exchange.questions = {DIRECTED: make_question()}
     scene.exchange.fault = ExchangeError("away")
     scene.look_at(5.0)
@@ -147,7 +147,7 @@ def test_a_coordinator_that_is_away_is_asked_again(scene: Scene) -> None:
     assert DIRECTED in charged(scene)
 
 
-def test_a_bad_question_is_refused_with_one_line_and_charges_nothing(
+def test_invalid_linear_query_is_refused_once_without_a_charge(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.exchange.bad_question = InvalidInputError(
@@ -160,7 +160,7 @@ def test_a_bad_question_is_refused_with_one_line_and_charges_nothing(
     assert capsys.readouterr().out.count("norm 2 > 1") == 1
 
 
-def test_a_question_about_a_model_that_is_not_here_yet_waits_for_it(
+def test_linear_query_about_a_missing_model_waits_until_it_is_fetched(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.exchange.questions = {DIRECTED: make_question(reference_version=4)}
@@ -175,7 +175,7 @@ def test_a_question_about_a_model_that_is_not_here_yet_waits_for_it(
     assert DIRECTED in charged(scene)
 
 
-def test_a_restart_hands_in_what_was_drawn_and_asks_nothing_again(scene: Scene) -> None:
+def test_restarted_daemon_sends_drawn_report_and_requests_no_new_query(scene: Scene) -> None:
     scene.exchange.questions = {DIRECTED: make_question()}
     scene.look_at(5.0)
     stored = scene.ledger.stored(DIRECTED)
@@ -190,10 +190,10 @@ def test_a_restart_hands_in_what_was_drawn_and_asks_nothing_again(scene: Scene) 
 
 @pytest.mark.parametrize("withheld_at", [0.5, 5.5, None])
 @pytest.mark.parametrize("executions", [0, 5])
-def test_what_is_asked_for_depends_on_nothing_private(
+def test_linear_query_requests_are_independent_of_history_and_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, withheld_at: float | None, executions: int
 ) -> None:
-    """Neither on the history nor on what policy and operator withhold."""
+    """Requests depend neither on the history nor on decisions of policy and operator."""
     usual = make_scene(tmp_path / "usual", monkeypatch)
     other = make_scene(tmp_path / "other", monkeypatch, executions=executions)
     other.policy = ASKING
@@ -204,11 +204,11 @@ def test_what_is_asked_for_depends_on_nothing_private(
     assert heard == traffic(other)
     asked = [at for at, what in heard if what == "question"]
     assert asked[0] == START + 5 * HOUR
-    assert len(asked) == 2  # not there yet, and then there
+    assert len(asked) == 2  # the first attempt finds no query, the second does
 
 
 def traffic(scene: Scene) -> list[tuple[datetime, str]]:
-    """What the coordinator hears in a day, but releases; the question is there at 5:20."""
+    """Return the calls of one day, without releases. The query appears at 5:20."""
     scene.now, scene.exchange.calls = START, []
     while scene.now < START + 23 * HOUR:
         if scene.now >= START + 5 * HOUR + timedelta(minutes=20):
@@ -218,7 +218,7 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     return [call for call in scene.exchange.calls if call[1] != "submit"]
 
 
-def test_a_computation_that_fails_sends_noise_of_the_same_size(
+def test_directed_report_with_failed_computation_is_noise_of_same_size(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.participant._reports, "_compute", lost)

@@ -1,4 +1,4 @@
-"""A daemon follows the calendar while it runs: one period after the other."""
+"""A running daemon follows the calendar from one period to the next."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -15,7 +15,7 @@ from fedperf_client.release.policy import policy_template
 from fedperf_shared.releases.release import SizeClass
 from fedperf_shared.runtime.failure_tracker import LONGEST_BACKOFF_SECONDS, FailureTracker
 from tests.unit.client.node.test_daemon import HOUR, TABLE, Scene
-from tests.unit.client.public import install_start
+from tests.unit.client.pretrained_model import install_start
 
 NEXT = replace(TABLE, period=replace(TABLE.period, start=TABLE.period.end))
 
@@ -29,7 +29,7 @@ class Follower:
         self.failures = FailureTracker(timer=scene.seconds)
 
     def look(self) -> tuple[PrivacyLedger | None, list[str]]:
-        """The next ledger, and what the log said."""
+        """Return the next period's ledger and the log lines about it."""
         scene = self.scene
         with capture_logs() as logs:
             found = begin_next_period(
@@ -51,7 +51,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(home)
 
 
-def test_a_period_that_is_over_is_followed_by_the_next_with_a_ledger_and_a_schedule_of_its_own(
+def test_next_period_begins_with_its_own_ledger_and_declared_schedule(
     scene: Scene,
 ) -> None:
     daemon = Follower(scene)
@@ -68,7 +68,7 @@ def test_a_period_that_is_over_is_followed_by_the_next_with_a_ledger_and_a_sched
     assert said == []
 
 
-def test_a_calendar_that_nobody_continues_is_said_once_and_looked_at_ever_more_rarely(
+def test_missing_next_period_is_logged_rarely_and_polled_with_backoff(
     scene: Scene,
 ) -> None:
     daemon = Follower(scene)
@@ -89,9 +89,7 @@ def test_a_calendar_that_nobody_continues_is_said_once_and_looked_at_ever_more_r
 
 
 @pytest.mark.parametrize("fault", ["coordinator", "policy"])
-def test_what_stands_in_the_way_of_a_period_is_said_and_tried_again(
-    scene: Scene, fault: str
-) -> None:
+def test_next_period_is_retried_after_coordinator_or_policy_error(scene: Scene, fault: str) -> None:
     daemon = Follower(scene)
     scene.exchange.current_calendar = NEXT
     policy = scene.home.policy.read_text()

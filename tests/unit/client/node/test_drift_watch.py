@@ -1,4 +1,4 @@
-"""The daemon's look for drift: said once, in its own time, and holding up nothing."""
+"""The daemon's periodic check for drift: logged once, limited in time, never blocking."""
 
 import pickle
 from datetime import datetime, timedelta
@@ -15,18 +15,18 @@ from fedperf_client.node.local_checks import (
     DriftWatch,
 )
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
-from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.task_runners import at_once, in_this_process
 from tests.unit.client.executions import START, make_execution
 from tests.unit.client.node.test_source_watch import Later
 from tests.unit.client.prediction.drifting_jobs import BEFORE, executions
-from tests.unit.client.public import install_start
+from tests.unit.client.pretrained_model import install_start
 
 SOON = START + timedelta(hours=BEFORE, days=20)
 SAID = "slower since 2026-03-13' kind=concept what='relational work on duckdb'"
 
 
 class Watched:
-    """A store, and a watch on it whose time the test tells."""
+    """A store and its drift watch. The test sets the time and runs the work."""
 
     def __init__(self, directory: Path, *, now: datetime = SOON) -> None:
         self.store = directory / "store"
@@ -45,7 +45,7 @@ class Watched:
             store.add(executions()[begin:end])
 
     def look(self) -> DriftCheckResult:
-        """One look, after all waiting; what it gave is said when it is concluded."""
+        """Run one check after all pauses and return its result. `conclude` logs it."""
         self.moment += 1e6
         self.watching.look()
         self.later.do()
@@ -54,7 +54,7 @@ class Watched:
         return found
 
     def conclude(self) -> None:
-        """A look that comes too early to begin another one."""
+        """Let the watch log the last result. It is too early for a new check."""
         self.watching.look()
 
 
@@ -64,7 +64,9 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path)
 
 
-def test_a_drift_is_said_once(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+def test_drift_watch_logs_a_drift_once(
+    watched: Watched, capsys: pytest.CaptureFixture[str]
+) -> None:
     watched.add(0, 500)
     watched.look()
     assert SAID not in capsys.readouterr().out
@@ -77,7 +79,7 @@ def test_a_drift_is_said_once(watched: Watched, capsys: pytest.CaptureFixture[st
     assert SAID not in capsys.readouterr().out
 
 
-def test_old_drifts_and_calm_stores_are_no_news(
+def test_drift_watch_logs_no_old_drift_and_none_for_an_empty_store(
     watched: Watched, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = Watched(tmp_path, now=SOON + timedelta(days=90))
@@ -91,7 +93,7 @@ def test_old_drifts_and_calm_stores_are_no_news(
     assert capsys.readouterr().out == ""
 
 
-def test_nothing_is_computed_where_nothing_came(
+def test_drift_watch_without_new_executions_reads_no_streams(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.add(0, 30)
@@ -102,7 +104,7 @@ def test_nothing_is_computed_where_nothing_came(
     assert watched.look() == found
 
 
-def test_looking_takes_a_small_share_of_the_time(watched: Watched) -> None:
+def test_drift_check_is_repeated_only_after_its_share_of_the_time(watched: Watched) -> None:
     watched.add(0, 30)
     found = watched.look()
     watched.watching.look()
@@ -116,15 +118,15 @@ def test_looking_takes_a_small_share_of_the_time(watched: Watched) -> None:
     assert len(watched.later.begun) == 2
 
 
-def test_a_look_that_does_not_end_holds_up_nothing(watched: Watched) -> None:
-    """The daemon's loop goes on at its own pace: a look is begun and never waited for."""
+def test_drift_watch_does_not_wait_for_a_running_check(watched: Watched) -> None:
+    """The daemon's loop starts a check and never waits for it."""
     for moment in range(5):
         watched.moment = float(moment)
         watched.watching.look()
     assert len(watched.later.begun) == 1
 
 
-def test_a_look_that_fails_is_tried_again_every_minute_and_said_ever_more_rarely(
+def test_failing_drift_check_is_retried_every_minute_and_logged_rarely(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lost(task: object, /, *, seconds: float | None = None) -> DriftCheckResult:
@@ -147,7 +149,7 @@ def test_a_look_that_fails_is_tried_again_every_minute_and_said_ever_more_rarely
 
 
 @pytest.mark.slow
-def test_the_process_that_follows_looks_for_drift_as_well(watched: Watched) -> None:
+def test_drift_task_is_picklable_and_runs_in_the_worker_process(watched: Watched) -> None:
     with ExecutionStore.open(watched.store) as store:
         store.add([make_execution()])
     task = DriftTask(watched.store, None)

@@ -1,4 +1,4 @@
-"""A membership of which a part is lost or damaged: one line says what, and nothing is made anew."""
+"""A membership with missing or damaged files: one error line, and no file is replaced."""
 
 from pathlib import Path
 
@@ -9,15 +9,13 @@ from fedperf_client.node.exchange import ExchangeClient
 from fedperf_shared.errors import ConfigurationError, StorageError
 from fedperf_shared.identity import new_private_key
 from tests.fakes.coordinator import membership_with
-from tests.unit.client.homes import fedperf, made_home
+from tests.unit.client.data_directories import fedperf, made_home
 
 MEMBERSHIP = membership_with(new_private_key())
 
 
 @pytest.mark.parametrize("command", ["status", "daemon", "join fedperf://there:1/#x"])
-def test_a_private_key_that_is_lost_is_named_and_no_other_takes_its_place(
-    tmp_path: Path, command: str
-) -> None:
+def test_missing_private_key_is_reported_and_not_replaced(tmp_path: Path, command: str) -> None:
     home = made_home(tmp_path / "home")
     home.identity.mkdir()
     MEMBERSHIP.save(home.identity)
@@ -29,7 +27,7 @@ def test_a_private_key_that_is_lost_is_named_and_no_other_takes_its_place(
         load_or_create_key(home.identity)
 
 
-def test_a_part_of_a_membership_is_no_membership_that_there_never_was(tmp_path: Path) -> None:
+def test_membership_load_distinguishes_missing_from_incomplete_files(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="join with `fedperf join URL`"):
         Membership.load(tmp_path)
     MEMBERSHIP.save(tmp_path)
@@ -40,6 +38,6 @@ def test_a_part_of_a_membership_is_no_membership_that_there_never_was(tmp_path: 
         Membership.load(tmp_path)
 
 
-def test_a_damaged_certificate_is_named_before_anybody_is_called() -> None:
+def test_exchange_client_with_damaged_certificate_raises_storage_error() -> None:
     with pytest.raises(StorageError, match=r"certificate\.pem in the identity .* is damaged"):
         ExchangeClient(MEMBERSHIP, new_private_key())

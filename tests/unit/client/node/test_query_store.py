@@ -1,4 +1,4 @@
-"""Questions are fetched once, kept, and refused where they may not be answered."""
+"""Linear queries are fetched once, stored, and rejected if they are not acceptable."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import encode_question
-from tests.fakes.questions import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_question
 from tests.unit.client.release.periods import calendar
 
 PERIOD = calendar(2, reports=2).period
 
 
 class Coordinator:
-    """Gives `answer`, or raises it; counts how often it is asked."""
+    """A coordinator that returns or raises `answer` and records the requested slots."""
 
     def __init__(self, answer: CellQuery | Exception | None) -> None:
         self.answer = answer
@@ -29,7 +29,7 @@ class Coordinator:
         return self.answer
 
 
-def test_a_question_is_fetched_once_and_kept_over_a_restart(tmp_path: Path) -> None:
+def test_linear_query_is_fetched_once_and_survives_a_restart(tmp_path: Path) -> None:
     coordinator = Coordinator(None)
     questions = QueryStore(tmp_path, PERIOD, coordinator)
     questions.fetch(DIRECTED)
@@ -52,7 +52,7 @@ def test_a_question_is_fetched_once_and_kept_over_a_restart(tmp_path: Path) -> N
         make_question(SlotKey(DIRECTED.kind, 1, 1)),
     ],
 )
-def test_a_question_that_may_not_be_answered_is_refused_once(
+def test_unacceptable_linear_query_is_rejected_once(
     tmp_path: Path, answer: CellQuery | Exception
 ) -> None:
     coordinator = Coordinator(answer)
@@ -64,7 +64,9 @@ def test_a_question_that_may_not_be_answered_is_refused_once(
     assert questions.stored(DIRECTED) is None
 
 
-def test_a_question_about_another_model_waits_for_it_and_says_so_once(tmp_path: Path) -> None:
+def test_linear_query_about_another_model_is_rejected_once_until_it_is_fetched(
+    tmp_path: Path,
+) -> None:
     questions = QueryStore(tmp_path, PERIOD, Coordinator(make_question(reference_version=4)))
     questions.fetch(DIRECTED)
     with pytest.raises(QueryRejectedError, match="model version 4, here is 1"):
@@ -73,7 +75,7 @@ def test_a_question_about_another_model_waits_for_it_and_says_so_once(tmp_path: 
     assert questions.answerable(DIRECTED, reference_version=4) is not None
 
 
-def test_a_damaged_file_is_fetched_again(tmp_path: Path) -> None:
+def test_damaged_query_file_is_fetched_again(tmp_path: Path) -> None:
     coordinator = Coordinator(make_question())
     questions = QueryStore(tmp_path, PERIOD, coordinator)
     questions.fetch(DIRECTED)

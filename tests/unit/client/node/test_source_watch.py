@@ -1,4 +1,4 @@
-"""The daemon's look at sources takes in what is new, one look at a time, and never fails."""
+"""The daemon's scan of sources: new executions, one scan at a time, errors without a crash."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -12,14 +12,14 @@ from fedperf_client.node.local_checks import NEEDED_FOR_FOLLOWING, SourceWatch
 from fedperf_client.sources.history_file import write_history
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_shared.runtime.failure_tracker import FailureTracker
-from tests.fakes.computing import at_once, in_this_process
+from tests.fakes.task_runners import at_once, in_this_process
 from tests.unit.client.executions import make_execution
 
 T = TypeVar("T")
 
 
 class Later:
-    """As `background.BackgroundRunner`: what is begun is done when the test says so."""
+    """A `background.BackgroundRunner` that runs its work when the test calls `do`."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[Callable[[], object], Future[object]]] = []
@@ -44,7 +44,7 @@ def jobs(path: Path, *numbers: int) -> Path:
     return path
 
 
-def test_a_process_of_its_own_takes_in_what_is_new(tmp_path: Path) -> None:
+def test_source_watch_in_worker_process_stores_new_executions(tmp_path: Path) -> None:
     with WorkerProcess(NEEDED_FOR_FOLLOWING) as compute:
         watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once)
         watching.look((jobs(tmp_path / "a.parquet", 1, 2),))
@@ -52,7 +52,7 @@ def test_a_process_of_its_own_takes_in_what_is_new(tmp_path: Path) -> None:
     assert stored(tmp_path / "store") == 3
 
 
-def test_a_look_waits_for_the_one_before(tmp_path: Path) -> None:
+def test_source_watch_begins_no_scan_before_the_previous_ends(tmp_path: Path) -> None:
     later = Later()
     watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=later)
     paths = (jobs(tmp_path / "a.parquet", 1),)
@@ -65,13 +65,13 @@ def test_a_look_waits_for_the_one_before(tmp_path: Path) -> None:
     assert stored(tmp_path / "store") == 1
 
 
-def test_nothing_is_begun_where_nothing_is_followed(tmp_path: Path) -> None:
+def test_source_watch_without_paths_begins_no_scan(tmp_path: Path) -> None:
     later = Later()
     SourceWatch(tmp_path / "store", compute=in_this_process, start=later).look(())
     assert later.begun == []
 
 
-def test_what_cannot_be_read_is_said_and_holds_up_nothing(
+def test_source_watch_logs_unreadable_path_and_reads_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=at_once)
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_said_and_holds_up_nothing(
     assert stored(tmp_path / "store") == 1
 
 
-def test_a_look_that_was_lost_is_said_and_begun_again(
+def test_source_watch_logs_lost_scan_and_retries_after_backoff(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lost = [True]
@@ -103,7 +103,7 @@ def test_a_look_that_was_lost_is_said_and_begun_again(
     assert stored(tmp_path / "store") == 1
 
 
-def test_a_path_that_is_not_there_is_said_once(
+def test_source_watch_logs_missing_path_once_and_its_recovery_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=at_once)

@@ -1,4 +1,4 @@
-"""An organization that only reports needs no torch; one that trains is told at the start."""
+"""An organization that only reports needs no torch. One that trains gets an error at the start."""
 
 import subprocess
 import sys
@@ -68,13 +68,13 @@ daemon.public_preview(schedule, ledger.budget, key, charged=())
 """
 
 
-def test_a_report_leaves_without_torch(tmp_path: Path) -> None:
+def test_residual_report_is_computed_without_torch(tmp_path: Path) -> None:
     code = [sys.executable, "-c", REPORTING, str(tmp_path / "home")]
     subprocess.run(code, check=True)
 
 
 @pytest.mark.parametrize("mode", ReleaseMode)
-def test_model_rounds_without_torch_are_refused_at_the_start_unless_withheld(
+def test_model_rounds_without_torch_are_refused_unless_mode_is_never(
     monkeypatch: pytest.MonkeyPatch, mode: ReleaseMode
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -92,7 +92,7 @@ def test_model_rounds_without_torch_are_refused_at_the_start_unless_withheld(
     assert "fedperf[train]" in str(refused.value)
 
 
-def test_a_period_without_model_rounds_begins_without_torch(
+def test_period_without_model_rounds_begins_without_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

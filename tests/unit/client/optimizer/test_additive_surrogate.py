@@ -1,4 +1,4 @@
-"""The additive surrogate: its sums come close to the teacher, whatever the labelling."""
+"""The additive surrogate: accuracy against its teacher, and invariance to operator order."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
-from tests.unit.client.optimizer.additive_worlds import random_workflow, workflow
+from tests.unit.client.optimizer.additive_workflows import random_workflow, workflow
 
 CLUSTER = ClusterConfig(1, 2, 2**33)
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
@@ -43,7 +43,7 @@ def sized(seed: int) -> Workflow:
 
 
 def seconds_of(plan: Plan) -> float:
-    """A teacher that is additive: rows by platform, bytes over every switch."""
+    """Return the seconds of an additive teacher: rows by platform, and bytes over each switch."""
     operators = plan.workflow.operators
     work = sum(
         PER_ROW[platform] * each.output_rows
@@ -83,7 +83,9 @@ def drawn_head(seed: int) -> AdditiveSurrogate:
     )
 
 
-def test_sums_of_parts_learn_a_teacher_that_is_one(head: AdditiveSurrogate) -> None:
+def test_surrogate_distilled_from_additive_teacher_predicts_unseen_plans(
+    head: AdditiveSurrogate,
+) -> None:
     rng = np.random.default_rng(1)
     ratios = []
     for number in range(1_000, 1_060):
@@ -97,14 +99,14 @@ def test_sums_of_parts_learn_a_teacher_that_is_one(head: AdditiveSurrogate) -> N
     assert np.percentile(errors, 90) < np.log(1.35)
 
 
-def test_its_cheapest_platform_is_the_teachers(head: AdditiveSurrogate) -> None:
+def test_surrogate_ranks_platforms_like_its_teacher(head: AdditiveSurrogate) -> None:
     for number in range(1_000, 1_020):
         costs = head.costs(sized(number), CLUSTER, PLATFORMS)
         order = np.argsort(costs.operator_seconds, axis=1)
         assert (order == [1, 0, 2]).mean() > 0.95
 
 
-def test_costs_follow_their_operators_and_edges_however_they_are_written_down() -> None:
+def test_surrogate_costs_are_invariant_to_operator_order() -> None:
     head, first = drawn_head(1), sized(3)
     rng = np.random.default_rng(5)
     place = rng.permutation(len(first.operators)).tolist()
@@ -120,7 +122,7 @@ def test_costs_follow_their_operators_and_edges_however_they_are_written_down() 
     assert here.totals(plans) == pytest.approx(there.totals(again), rel=1e-4)
 
 
-def test_an_edge_costs_what_flows_over_it_and_nothing_inside_a_platform() -> None:
+def test_transfer_seconds_are_positive_only_between_different_platforms() -> None:
     many = workflow((), (), (0, 1), (2, 2))
     costs = drawn_head(2).costs(many, CLUSTER, PLATFORMS)
     assert costs.transfer_seconds.shape == (4, 3, 3)
@@ -128,7 +130,7 @@ def test_an_edge_costs_what_flows_over_it_and_nothing_inside_a_platform() -> Non
     assert costs.transfer_seconds[2].tolist() == costs.transfer_seconds[3].tolist()
 
 
-def test_columns_are_the_platforms_asked_for_and_starts_are_theirs() -> None:
+def test_surrogate_costs_have_requested_platforms_and_their_startup_seconds() -> None:
     head, one = drawn_head(3), sized(4)
     some = head.costs(one, CLUSTER, (Platform.SPARK, Platform.DUCKDB))
     other = head.costs(one, CLUSTER, (Platform.DUCKDB, Platform.SPARK))
@@ -139,13 +141,13 @@ def test_columns_are_the_platforms_asked_for_and_starts_are_theirs() -> None:
     assert warm.startup_seconds.tolist() == [0.0]
 
 
-def test_the_same_seed_gives_the_same_head() -> None:
+def test_distil_is_deterministic_for_a_seed() -> None:
     first, again, other = (distilled(seed=s, epochs=2, workflows=5) for s in (1, 1, 2))
     assert all((first.arrays[name] == again.arrays[name]).all() for name in SHAPES)
     assert any((first.arrays[name] != other.arrays[name]).any() for name in SHAPES)
 
 
-def test_a_head_comes_back_as_it_was_written(tmp_path: Path) -> None:
+def test_surrogate_round_trips_through_its_file(tmp_path: Path) -> None:
     head = drawn_head(4)
     save_surrogate(head, tmp_path / "head.safetensors")
     again = load_surrogate(tmp_path / "head.safetensors")
@@ -153,7 +155,7 @@ def test_a_head_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["head.safetensors"]
 
 
-def test_what_is_no_head_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_load_surrogate_of_invalid_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "head.safetensors"
     arrays = dict(drawn_head(5).arrays)
     with pytest.raises(InvalidSurrogateError, match="is not an additive surrogate"):
@@ -172,7 +174,7 @@ def test_what_is_no_head_is_refused_in_one_line(tmp_path: Path) -> None:
         AdditiveSurrogate(arrays | {"operator.2.bias": np.full(8, np.nan, np.float32)})
 
 
-def test_workflows_that_no_platform_can_run_teach_nothing() -> None:
+def test_distil_without_runnable_workflow_is_refused() -> None:
     def nowhere(kind: OperatorKind, platform: Platform) -> bool:
         del kind, platform
         return False

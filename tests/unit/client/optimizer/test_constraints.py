@@ -1,4 +1,4 @@
-"""What a platform must not run, and the one line that says why an operator runs nowhere."""
+"""Platform constraints of operators, and the error for an operator without any platform."""
 
 import math
 import re
@@ -20,7 +20,7 @@ GIB = 2.0**30
 
 
 def scan_filter_join() -> Workflow:
-    """Two scans of 1 and 3 GiB, a filter that leaves half a GiB, a join that reads 3.5."""
+    """Return a workflow of two scans (1 and 3 GiB), a filter (0.5 GiB) and a join (3.5 GiB)."""
     relational = OperatorClass.RELATIONAL
     return Workflow(
         (
@@ -36,13 +36,13 @@ def no_joins_in_pandas(position: int, platform: Platform) -> bool:
     return not (position == 3 and platform is PANDAS)
 
 
-def test_without_constraints_every_candidate_may_run_everything_once() -> None:
+def test_constraints_by_default_allow_each_candidate_for_every_operator() -> None:
     constraints = Constraints((SPARK, DUCKDB, SPARK))
     assert constraints.platforms == (SPARK, DUCKDB)
     assert constraints.allowed(scan_filter_join()).tolist() == [[True, True]] * 4
 
 
-def test_all_constraints_make_one_mask() -> None:
+def test_constraints_combine_support_pins_and_memory_into_one_mask() -> None:
     constraints = Constraints(
         (DUCKDB, PANDAS, SPARK),
         no_joins_in_pandas,
@@ -51,13 +51,13 @@ def test_all_constraints_make_one_mask() -> None:
     )
     assert constraints.allowed(scan_filter_join()).tolist() == [
         [True, True, True],
-        [True, False, True],  # pandas takes 30 GiB for a scan of 3
-        [False, False, True],  # kept on Spark
-        [False, False, True],  # DuckDB takes 3.5 GiB for the join
+        [True, False, True],  # pandas needs 30 GiB for the scan of 3
+        [False, False, True],  # pinned to Spark
+        [False, False, True],  # DuckDB needs 3.5 GiB for the join
     ]
 
 
-def test_memory_is_that_of_the_input_times_a_public_factor() -> None:
+def test_memory_needed_is_input_bytes_times_platform_factor() -> None:
     needed = memory_needed(scan_filter_join(), (DUCKDB, PANDAS))
     assert needed[:, 0] == pytest.approx([GIB, 3 * GIB, GIB, 3.5 * GIB])
     assert needed[:, 1] / needed[:, 0] == pytest.approx(MEMORY_FACTORS[PANDAS])
@@ -98,14 +98,14 @@ def test_memory_is_that_of_the_input_times_a_public_factor() -> None:
         ),
     ],
 )
-def test_an_operator_that_may_run_nowhere_is_named_with_the_reason(
+def test_operator_without_allowed_platform_is_named_with_the_reason(
     constraints: Constraints, message: str
 ) -> None:
     with pytest.raises(NoPlatformError, match=f"^{re.escape(message)}$"):
         constraints.allowed(scan_filter_join())
 
 
-def test_constraints_that_say_nothing_are_refused() -> None:
+def test_constraints_with_unknown_operator_or_invalid_cap_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"operator 4 is to stay on spark.*0 to 3"):
         Constraints((SPARK,), pinned={4: SPARK}).allowed(scan_filter_join())
     for cap in (0.0, -1.0, math.nan):

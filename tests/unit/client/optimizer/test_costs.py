@@ -6,7 +6,7 @@ import pytest
 from fedperf_engines.optimizer.costs import AdditiveCosts
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.client.optimizer.additive_worlds import (
+from tests.unit.client.optimizer.additive_workflows import (
     chain,
     random_costs,
     random_world,
@@ -18,7 +18,7 @@ DUCKDB, POLARS, SPARK = Platform.DUCKDB, Platform.POLARS, Platform.SPARK
 
 
 def two_platforms() -> AdditiveCosts:
-    """A source that is read twice by a join; Polars is cold."""
+    """Return costs of a source that a join reads twice. Polars has a start-up time."""
     return AdditiveCosts(
         workflow((), (0, 0)),
         (DUCKDB, POLARS),
@@ -28,14 +28,14 @@ def two_platforms() -> AdditiveCosts:
     )
 
 
-def test_a_plan_costs_its_operators_every_edge_and_every_start() -> None:
+def test_plan_cost_sums_operators_edges_and_startups() -> None:
     costs = two_platforms()
     assert costs.total((DUCKDB, DUCKDB)) == 5.0
     assert costs.total((POLARS, DUCKDB)) == 2 + 4 + 0.25 + 0.5 + 16
     assert costs.total((DUCKDB, POLARS)) == np.inf
 
 
-def test_totals_are_those_of_the_definition() -> None:
+def test_totals_match_reference_implementation() -> None:
     for seed in range(30):
         costs = random_world(seed)
         plan = np.random.default_rng(seed).integers(
@@ -46,7 +46,7 @@ def test_totals_are_those_of_the_definition() -> None:
         assert costs.total(costs.assignment(plan)) == expected
 
 
-def test_costs_of_some_platforms_are_those_of_all() -> None:
+def test_costs_within_some_platforms_equal_those_of_all() -> None:
     rng = np.random.default_rng(3)
     costs = random_costs(rng, workflow((), (0, 0), (1,)), 4, forbidden=0.0)
     chosen = (costs.platforms[3], costs.platforms[1])
@@ -59,12 +59,12 @@ def test_costs_of_some_platforms_are_those_of_all() -> None:
         assert within.total(assignment) == pytest.approx(costs.total(assignment))
 
 
-def test_platforms_without_costs_are_refused() -> None:
+def test_costs_within_unknown_platform_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="no costs are known of spark"):
         two_platforms().within((DUCKDB, SPARK), np.ones((2, 2), np.bool_))
 
 
-def test_an_operator_that_costs_infinity_everywhere_is_named() -> None:
+def test_operator_with_infinite_cost_everywhere_is_named() -> None:
     with pytest.raises(InvalidInputError, match=r"operator 1 \(JOIN\) runs nowhere"):
         two_platforms().within((POLARS,), np.ones((2, 1), np.bool_))
 
@@ -83,6 +83,8 @@ def test_an_operator_that_costs_infinity_everywhere_is_named() -> None:
         ({"workflow": chain(2)}, "transfer seconds have the shape"),
     ],
 )
-def test_costs_that_no_plan_can_have_are_refused(changes: dict[str, object], message: str) -> None:
+def test_costs_with_invalid_shape_or_values_are_refused(
+    changes: dict[str, object], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         replace(two_platforms(), **changes)  # type: ignore[arg-type]

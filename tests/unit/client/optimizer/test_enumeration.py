@@ -14,7 +14,7 @@ from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.unit.client.optimizer.additive_worlds import (
+from tests.unit.client.optimizer.additive_workflows import (
     brute_force,
     chain,
     random_costs,
@@ -28,7 +28,7 @@ PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
 
 class AsCosted:
-    """A fake predictor that says what additive costs say, start-ups left out, and listens."""
+    """A fake predictor that returns additive costs without start-up, and records its calls."""
 
     def __init__(self, costs: AdditiveCosts, noise: float = 0.0) -> None:
         self._costs, self._noise = costs, noise
@@ -57,7 +57,7 @@ def costs_of(length: int, seed: int = 0, *, forbidden: float = 0.0) -> AdditiveC
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
-def test_a_predictor_that_agrees_with_the_costs_gets_the_optimum(seed: int) -> None:
+def test_choose_with_predictor_equal_to_costs_returns_the_optimum(seed: int) -> None:
     costs = random_world(seed)
     choice = choose(
         costs.workflow, CLUSTER, Constraints(costs.platforms), AsCosted(costs), costs=costs
@@ -68,7 +68,7 @@ def test_a_predictor_that_agrees_with_the_costs_gets_the_optimum(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_cheapest_plans_and_all_on_one_platform_are_predicted_in_one_call(seed: int) -> None:
+def test_choose_predicts_cheapest_and_single_platform_plans_in_one_call(seed: int) -> None:
     rng = np.random.default_rng(seed)
     costs = random_costs(rng, random_workflow(rng, 12), 3, forbidden=0.03)
     predict = AsCosted(costs, noise=1.0)
@@ -93,7 +93,7 @@ def test_the_cheapest_plans_and_all_on_one_platform_are_predicted_in_one_call(se
     assert ranked == pytest.approx(sorted(by_seconds.values())[:5])
 
 
-def test_starting_a_platform_counts_beside_the_prediction() -> None:
+def test_choose_adds_startup_seconds_to_predictions() -> None:
     free = np.zeros((2, 3, 3))
     seconds = np.array([[1.0, 1.0, 1.0]] * 3)
     costs = AdditiveCosts(chain(3), PLATFORMS, seconds, free, np.array([4.0, 0.0, 9.0]))
@@ -105,7 +105,7 @@ def test_starting_a_platform_counts_beside_the_prediction() -> None:
     assert (without.seconds, without.startup_seconds) == (5.0, 4.0)
 
 
-def test_equal_predictions_are_decided_by_additive_costs_and_then_by_the_candidates() -> None:
+def test_choose_breaks_ties_by_additive_costs_then_candidate_order() -> None:
     seconds = np.array([[2.0, 1.0, 3.0]] * 4)
     warm = np.zeros(3)
     costs = AdditiveCosts(chain(4), PLATFORMS, seconds, np.zeros((3, 3, 3)), warm)
@@ -116,7 +116,7 @@ def test_equal_predictions_are_decided_by_additive_costs_and_then_by_the_candida
     assert set(choice.plan.platforms) == {Platform.PANDAS}
 
 
-def test_a_workflow_too_wide_for_the_exact_search_is_not_exact() -> None:
+def test_choose_for_too_wide_workflow_is_not_exact() -> None:
     wide = workflow(*[()] * 14, *[tuple(range(14))] * 3)
     costs = random_costs(np.random.default_rng(1), wide, 3)
     choice = choose(wide, CLUSTER, Constraints(PLATFORMS), AsCosted(costs), costs=costs)
@@ -128,7 +128,7 @@ def refuses_duckdb_for_the_second(position: int, platform: Platform) -> bool:
 
 
 @pytest.mark.parametrize("search", [cheapest_plans, beam])
-def test_no_search_ever_asks_about_a_plan_that_a_constraint_refuses(search: Search) -> None:
+def test_choose_predicts_only_plans_within_constraints(search: Search) -> None:
     costs = costs_of(7, seed=9)
     predict = AsCosted(costs)
     choose(
@@ -138,7 +138,7 @@ def test_no_search_ever_asks_about_a_plan_that_a_constraint_refuses(search: Sear
             PLATFORMS,
             refuses_duckdb_for_the_second,
             {4: Platform.PANDAS},
-            {Platform.POLARS: 2_000.0},  # every operator reads 800 bytes
+            {Platform.POLARS: 2_000.0},  # each operator reads 800 bytes
         ),
         predict,
         costs=costs,
@@ -151,7 +151,7 @@ def test_no_search_ever_asks_about_a_plan_that_a_constraint_refuses(search: Sear
     assert all(Platform.POLARS not in each for each in asked)
 
 
-def test_an_operator_that_runs_nowhere_is_named() -> None:
+def test_choose_names_operator_without_allowed_platform() -> None:
     with pytest.raises(NoPlatformError, match=r"operator 1 \(MAP\).*duckdb, polars"):
         choose(
             chain(3),
@@ -164,7 +164,7 @@ def test_an_operator_that_runs_nowhere_is_named() -> None:
         choose(chain(3), CLUSTER, Constraints(()), always_a_second, costs=costs_of(3))
 
 
-def test_costs_of_something_else_are_refused() -> None:
+def test_choose_refuses_costs_of_other_workflow_or_platforms() -> None:
     with pytest.raises(InvalidInputError, match="another workflow"):
         choose(chain(4), CLUSTER, Constraints(PLATFORMS), always_a_second, costs=costs_of(3))
     with pytest.raises(InvalidInputError, match="no costs are known of spark"):
@@ -177,13 +177,13 @@ def test_costs_of_something_else_are_refused() -> None:
         )
 
 
-def test_a_predictor_that_skips_questions_is_caught() -> None:
+def test_choose_with_missing_predictions_raises() -> None:
     with pytest.raises(ValueError, match="zip"):
         choose(chain(3), CLUSTER, Constraints(PLATFORMS), lambda questions: [], costs=costs_of(3))
 
 
-def test_a_plan_is_seen_beside_those_found_unless_it_is_forbidden() -> None:
-    """The predictor likes what costs most, which no search by costs finds."""
+def test_choose_considers_an_extra_plan_unless_it_is_forbidden() -> None:
+    """The predictor prefers the most expensive plan, which no search by costs finds."""
     rng = np.random.default_rng(1)
     three = chain(3)
     costs = random_costs(rng, three, 3, forbidden=0.0)

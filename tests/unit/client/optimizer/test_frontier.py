@@ -1,4 +1,4 @@
-"""The frontier search finds what brute force finds; where it may not, it says so."""
+"""The frontier search equals brute force, or marks its result as inexact."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from fedperf_shared.workflow.graph import Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_simulations.baselines.search import exhaustive_search
 from fedperf_simulations.experiments.optimizer.measurement import width
-from tests.unit.client.optimizer.additive_worlds import (
+from tests.unit.client.optimizer.additive_workflows import (
     PLATFORMS,
     brute_force,
     chain,
@@ -34,7 +34,7 @@ COUNT = 12
 
 
 def require_cheapest(found: SearchResult, costs: AdditiveCosts, best: list[float]) -> None:
-    """`found` are the first of `best`, each plan once and rightly priced."""
+    """Require that `found` are the first of `best`, without duplicates and with correct costs."""
     plans = [tuple(plan) for plan in found.plans.tolist()]
     assert len(set(plans)) == len(plans) == min(COUNT, len(best))
     assert found.seconds.tolist() == pytest.approx(best[:COUNT])
@@ -51,19 +51,19 @@ def require_as_brute_force(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_the_cheapest_plans_are_those_of_brute_force(seed: int) -> None:
+def test_cheapest_plans_match_brute_force(seed: int) -> None:
     require_as_brute_force(seed)
 
 
 @pytest.mark.slow
-def test_the_cheapest_plans_are_those_of_brute_force_in_a_thousand_worlds() -> None:
+def test_cheapest_plans_match_brute_force_in_a_thousand_cases() -> None:
     for seed in range(1000, 2000):
         require_as_brute_force(seed)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6))
-def test_exhaustive_search_agrees_and_ties_stand_in_the_order_of_columns(seed: int) -> None:
+def test_exhaustive_search_matches_frontier_search_and_orders_ties(seed: int) -> None:
     costs = random_world(seed)
     found, every = cheapest_plans(costs, COUNT), exhaustive_search(costs, COUNT)
     assert every.is_exact
@@ -74,8 +74,8 @@ def test_exhaustive_search_agrees_and_ties_stand_in_the_order_of_columns(seed: i
         assert ranked == sorted(ranked)
 
 
-def test_what_has_been_started_is_worth_a_detour() -> None:
-    """Each operator alone is cheaper elsewhere, but there nothing has been started yet."""
+def test_cheapest_plan_reuses_a_started_platform() -> None:
+    """Each operator alone is cheaper on the other platform, which is not started yet."""
     forked = workflow((), (), (0,), (1,))
     seconds = np.array([[np.inf, 1.0], [1.0, 1.2], [1.0, 1.2], [1.0, 1.2]])
     startups = np.array([5.0, 5.0])
@@ -85,12 +85,12 @@ def test_what_has_been_started_is_worth_a_detour() -> None:
     assert found.seconds[0] == pytest.approx(1 + 3 * 1.2 + 5)
 
 
-def test_fewer_plans_than_asked_for_are_all_there() -> None:
+def test_search_with_count_above_number_of_plans_returns_all() -> None:
     costs = random_costs(np.random.default_rng(0), chain(2), 2, forbidden=0.0)
     assert len(cheapest_plans(costs, 100).plans) == len(beam(costs, 100).plans) == 4
 
 
-def test_no_plans_are_refused() -> None:
+def test_search_for_zero_plans_is_refused() -> None:
     for search in (cheapest_plans, beam):
         with pytest.raises(InvalidInputError, match="at least 1"):
             search(random_world(0), 0)
@@ -100,7 +100,7 @@ def every_source_with_every_union(sources: int, unions: int) -> Workflow:
     return workflow(*[()] * sources, *[tuple(range(sources))] * unions)
 
 
-def test_a_wide_workflow_is_searched_by_a_beam_that_says_so() -> None:
+def test_wide_workflow_is_searched_by_beam_and_marked_inexact() -> None:
     wide = every_source_with_every_union(12, 3)
     assert width(wide, narrow_order(wide, 4)) > BEAM_FROM_WIDTH
     costs = random_costs(np.random.default_rng(5), wide, 4)
@@ -111,14 +111,14 @@ def test_a_wide_workflow_is_searched_by_a_beam_that_says_so() -> None:
     assert found.seconds == pytest.approx(costs.totals(found.plans))
 
 
-def test_up_to_the_width_of_the_promise_the_search_is_exact_with_every_platform() -> None:
+def test_search_up_to_beam_width_is_exact_with_all_platforms() -> None:
     rng = np.random.default_rng(8)
     ladder = workflow((), (), (), *[(n, n + 1, n + 2) for n in range(40)])
     assert width(ladder, narrow_order(ladder, 5)) == BEAM_FROM_WIDTH - 1
     assert cheapest_plans(random_costs(rng, ladder, 5), COUNT).is_exact
 
 
-def test_a_wider_workflow_is_searched_exactly_where_that_is_cheap() -> None:
+def test_wide_workflow_with_few_platforms_is_searched_exactly() -> None:
     wide = every_source_with_every_union(5, 2)
     assert width(wide, narrow_order(wide, 2)) >= BEAM_FROM_WIDTH
     costs = random_costs(np.random.default_rng(4), wide, 2, forbidden=0.0)
@@ -128,7 +128,7 @@ def test_a_wider_workflow_is_searched_exactly_where_that_is_cheap() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_beam_is_never_better_than_exact_and_exact_where_it_dropped_nothing(seed: int) -> None:
+def test_beam_is_never_better_than_exact_search(seed: int) -> None:
     costs = random_world(seed)
     for count in (1, COUNT):
         exact, found = cheapest_plans(costs, count), beam(costs, count)
@@ -137,7 +137,7 @@ def test_the_beam_is_never_better_than_exact_and_exact_where_it_dropped_nothing(
             assert found.seconds == pytest.approx(exact.seconds)
 
 
-def test_the_beam_finds_nearly_the_optimum_whatever_number_of_plans_is_asked_for() -> None:
+def test_beam_has_mean_regret_below_two_per_thousand() -> None:
     rng = np.random.default_rng(9)
     ladder = workflow((), (), (), *[(n, n + 1, n + 2) for n in range(27)])
     regrets = []
@@ -148,15 +148,15 @@ def test_the_beam_finds_nearly_the_optimum_whatever_number_of_plans_is_asked_for
     assert np.mean(regrets) < 0.002
 
 
-def test_a_narrow_beam_drops_states_and_says_so() -> None:
+def test_narrow_beam_is_marked_inexact() -> None:
     costs = random_costs(np.random.default_rng(6), chain(12), 3, forbidden=0.0)
     found = beam(costs, 2, plans=2)
     assert not found.is_exact
     assert found.seconds[0] >= cheapest_plans(costs, 1).seconds[0] - 1e-9
 
 
-def test_a_beam_that_keeps_every_state_but_drops_one_of_the_best_plans_says_so() -> None:
-    """The last operator must run on the second platform, the prefixes on the first are cheaper."""
+def test_beam_that_drops_only_a_best_plan_is_marked_inexact() -> None:
+    """The last operator must run on the second platform. Partial plans on the first are cheaper."""
     seconds = np.array([[0.0, 1.0], [0.0, 10.0], [np.inf, 0.0]])
     transfers = np.zeros((2, 2, 2))
     transfers[1, 0, 1] = 100.0
@@ -168,7 +168,7 @@ def test_a_beam_that_keeps_every_state_but_drops_one_of_the_best_plans_says_so()
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30))
-def test_the_order_of_a_search_is_topological(seed: int, length: int) -> None:
+def test_narrow_order_is_topological(seed: int, length: int) -> None:
     drawn = random_workflow(np.random.default_rng(seed), length)
     order = narrow_order(drawn, 3)
     place = {operator: number for number, operator in enumerate(order)}
@@ -176,8 +176,8 @@ def test_the_order_of_a_search_is_topological(seed: int, length: int) -> None:
     assert all(place[parent] < place[child] for parent, child in drawn.edges)
 
 
-def test_branches_are_taken_one_after_the_other() -> None:
-    # a balanced tree of joins over 16 scans, each behind a filter, written level by level
+def test_narrow_order_finishes_branches_one_by_one() -> None:
+    # Balanced tree of joins over 16 filtered scans, listed level by level.
     inputs: list[tuple[int, ...]] = [*[()] * 16, *[(n,) for n in range(16)]]
     level = list(range(16, 32))
     while len(level) > 1:
@@ -191,7 +191,7 @@ def test_branches_are_taken_one_after_the_other() -> None:
     assert width(tree, narrow_order(tree, 3)) == 5
 
 
-def test_a_sink_is_never_open() -> None:
+def test_sinks_do_not_count_toward_width() -> None:
     fan = workflow((), *[(0,)] * 20)
     order = narrow_order(fan, 3)
     assert width(fan, order) == 1
@@ -200,7 +200,7 @@ def test_a_sink_is_never_open() -> None:
     assert width(workflow(()), (0,)) == 0
 
 
-def test_edges_that_are_repeated_are_summed() -> None:
+def test_transfer_costs_of_repeated_edges_are_summed() -> None:
     costs = random_costs(np.random.default_rng(2), workflow((), (0, 0, 0)), 3)
     [_, step] = placement_steps(costs, (0, 1))
     assert step.transfers[0] == pytest.approx(costs.transfer_seconds.sum(axis=0))

@@ -1,4 +1,4 @@
-"""Heads: one ships, one per fetched model is distilled at home and kept."""
+"""Surrogate cost models: one ships, one per fetched model is distilled locally and stored."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +19,8 @@ from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import ClusterConfig, Execution
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from tests.unit.client.executions import make_execution
-from tests.unit.client.optimizer.additive_worlds import chain
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.optimizer.additive_workflows import chain
+from tests.unit.client.pretrained_model import seeded_checkpoint
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def kept(models: FetchedModels) -> list[Path]:
     return sorted(models.directory.glob("head-*"))
 
 
-def test_the_head_that_ships_is_small_and_knows_every_engine() -> None:
+def test_shipped_surrogate_is_small_and_covers_every_engine() -> None:
     assert SHIPPED_SURROGATE.stat().st_size < 200_000
     costs = shipped_surrogate().costs(chain(3), ClusterConfig(1, 2, 2**33), tuple(ENGINES))
     assert np.isfinite(costs.operator_seconds).all()
 
 
-def test_without_a_fetched_model_the_shipped_head_is_taken_and_nothing_is_read(
+def test_surrogate_without_fetched_model_is_the_shipped_one(
     models: FetchedModels,
 ) -> None:
     read: list[str] = []
@@ -56,7 +56,7 @@ def test_without_a_fetched_model_the_shipped_head_is_taken_and_nothing_is_read(
     assert not models.directory.exists()
 
 
-def test_a_fetched_model_gets_a_head_once(models: FetchedModels) -> None:
+def test_surrogate_of_fetched_model_is_distilled_once(models: FetchedModels) -> None:
     models.keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
     read: list[str] = []
     epochs: list[tuple[int, int]] = []
@@ -71,7 +71,7 @@ def test_a_fetched_model_gets_a_head_once(models: FetchedModels) -> None:
     assert kept(models) == [path]
 
 
-def test_a_newer_model_gets_another_and_the_old_one_goes(models: FetchedModels) -> None:
+def test_surrogate_of_newer_model_replaces_the_old_file(models: FetchedModels) -> None:
     models.keep_reference(encode_checkpoint(seeded_checkpoint(1, version=3)))
     load_or_distill_surrogate(models, own([]))
     [before] = kept(models)
@@ -81,7 +81,7 @@ def test_a_newer_model_gets_another_and_the_old_one_goes(models: FetchedModels) 
     assert after != before
 
 
-def test_a_broken_head_is_made_again(models: FetchedModels) -> None:
+def test_damaged_surrogate_file_is_distilled_again(models: FetchedModels) -> None:
     models.keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))
     load_or_distill_surrogate(models, own([]))
     [path] = kept(models)
@@ -91,12 +91,12 @@ def test_a_broken_head_is_made_again(models: FetchedModels) -> None:
     assert path.read_bytes() == whole
 
 
-def test_each_workload_teaches_once_and_not_too_many_do() -> None:
+def test_distillation_uses_each_workload_once_up_to_a_limit() -> None:
     assert len(list(surrogate_store._one_per_workload(own([]), 10))) == 3
     assert len(list(surrogate_store._one_per_workload(own([]), 2))) == 2
 
 
-def test_a_head_that_cannot_be_written_is_one_clear_line(
+def test_surrogate_that_cannot_be_written_raises_storage_error(
     models: FetchedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models.keep_shared(encode_checkpoint(seeded_checkpoint(1, version=3)))

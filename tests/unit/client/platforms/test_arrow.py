@@ -27,7 +27,7 @@ def table(rows: list[tuple[int, float, str]]) -> pa.Table:
 
 
 @given(rows=ROWS, seed=st.integers(0, 1000))
-def test_the_order_of_rows_and_the_last_digits_of_floats_do_not_matter(
+def test_tables_equal_ignores_row_order_and_float_rounding(
     rows: list[tuple[int, float, str]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -37,7 +37,9 @@ def test_the_order_of_rows_and_the_last_digits_of_floats_do_not_matter(
 
 
 @given(rows=ROWS.filter(bool), change=st.sampled_from(["k", "v", "t", "dropped", "repeated"]))
-def test_any_changed_row_is_noticed(rows: list[tuple[int, float, str]], change: str) -> None:
+def test_tables_equal_detects_any_changed_row(
+    rows: list[tuple[int, float, str]], change: str
+) -> None:
     (k, v, t), rest = rows[0], rows[1:]
     changed = {
         "k": [(k + 10, v, t), *rest],
@@ -49,19 +51,19 @@ def test_any_changed_row_is_noticed(rows: list[tuple[int, float, str]], change: 
     assert not tables_equal(table(rows), table(changed))
 
 
-def test_rows_that_swapped_their_values_are_not_equal() -> None:
+def test_tables_equal_detects_values_swapped_between_rows() -> None:
     assert not tables_equal(
         table([(1, 1.0, "a"), (2, 2.0, "a")]), table([(1, 2.0, "a"), (2, 1.0, "a")])
     )
 
 
-def test_other_names_or_types_are_not_equal() -> None:
+def test_tables_equal_detects_other_names_or_types() -> None:
     left = table([(1, 1.0, "a")])
     assert not tables_equal(left, left.rename_columns(["k", "v", "u"]))
     assert not tables_equal(left, left.set_column(0, "k", pa.array([1.0])))
 
 
-def test_conform_brings_an_engines_types_to_the_programs_and_loses_no_value() -> None:
+def test_conform_converts_types_and_refuses_lossy_conversion() -> None:
     raw = pa.table(
         {"n": pa.array([1, 2], pa.uint32()), "w": pa.array(["a", "b"], pa.string_view())}
     )

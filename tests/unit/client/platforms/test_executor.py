@@ -55,7 +55,7 @@ SHARED = Program(
         Step(Sink(), (2,)),
     )
 )
-"""Filter and aggregate are both read twice; the aggregate is a result of its own."""
+"""Filter and aggregate are both read twice. The aggregate is also a result."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def segments(result: RunResult) -> list[tuple[Platform, tuple[int, ...]]]:
     return [(each.platform, each.steps) for each in result.segment_timings]
 
 
-def test_every_sink_gives_its_table_in_the_order_of_the_steps(directory: Path) -> None:
+def test_run_plan_returns_tables_of_all_sinks_in_step_order(directory: Path) -> None:
     result = run(directory, *[P] * 6)
     assert sorted(result.table.to_pylist(), key=lambda row: row["v"]) == [
         {"k": 1, "v": 1.0, "t": "a", "n": 2},
@@ -87,19 +87,19 @@ def test_every_sink_gives_its_table_in_the_order_of_the_steps(directory: Path) -
 
 
 @pytest.mark.parametrize("platform", [D, P, N])
-def test_on_one_platform_only_shared_results_and_sinks_end_a_segment(
+def test_segments_on_one_platform_end_at_shared_results_and_sinks(
     directory: Path, platform: Platform
 ) -> None:
     found = segments(run(directory, *[platform] * 6))
     assert found == [(platform, (0, 1)), (platform, (2,)), (platform, (3, 4)), (platform, (5,))]
 
 
-def test_a_platform_switch_ends_a_segment(directory: Path) -> None:
+def test_segments_end_at_platform_switches(directory: Path) -> None:
     found = segments(run(directory, D, P, N, D, D, N))
     assert found == [(D, (0,)), (P, (1,)), (N, (2,)), (D, (3, 4)), (N, (5,))]
 
 
-def test_every_step_is_timed_in_exactly_one_segment(directory: Path) -> None:
+def test_segment_timings_cover_every_step_exactly_once(directory: Path) -> None:
     result = run(directory, P, P, N, P, D, P)
     steps = [step for each in result.segment_timings for step in each.steps]
     assert sorted(steps) == list(range(6))
@@ -115,7 +115,7 @@ ENGINES = {
 
 
 @pytest.mark.parametrize("platform", ENGINES)
-def test_a_shared_result_is_kept_and_each_operation_applied_once(
+def test_shared_result_is_materialized_and_each_operation_applied_once(
     directory: Path, monkeypatch: pytest.MonkeyPatch, platform: Platform
 ) -> None:
     calls: list[str] = []
@@ -137,16 +137,14 @@ def test_a_shared_result_is_kept_and_each_operation_applied_once(
     assert calls == ["apply", "keep", "apply", "keep", "apply", "collect", "collect"]
 
 
-def test_a_missing_data_set_is_refused_by_name(tmp_path: Path) -> None:
+def test_missing_data_set_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(DatasetMissingError, match="'d' is missing"):
         run(tmp_path, *[P] * 6)
     with pytest.raises(DatasetMissingError):
         count_rows(SHARED, data_directory=tmp_path)
 
 
-def test_a_plan_that_a_platform_cannot_run_is_refused_before_it_starts(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unsupported_plan_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Platform] = []
 
     def opening(platform: Platform, *, threads: int, memory_bytes: int | None) -> Engine[Any]:
@@ -165,13 +163,13 @@ def test_a_plan_that_a_platform_cannot_run_is_refused_before_it_starts(
     assert opened == [P]
 
 
-def test_a_platform_without_an_engine_is_refused() -> None:
+def test_open_engine_of_platform_without_engine_is_refused() -> None:
     with pytest.raises(UnsupportedOperationError, match="FLINK"):
         open_engine(Platform.FLINK, threads=1)
 
 
 @pytest.mark.parametrize("platform", [D, P])
-def test_a_plan_imports_only_the_engines_that_it_uses(directory: Path, platform: Platform) -> None:
+def test_run_plan_imports_only_engines_of_the_plan(directory: Path, platform: Platform) -> None:
     program = Program(
         (
             Step(ReadParquet("d", ROWS)),
@@ -193,8 +191,8 @@ def test_a_plan_imports_only_the_engines_that_it_uses(directory: Path, platform:
     assert done.stdout.split() == [platform.name.lower()]
 
 
-def test_counted_rows_are_those_worked_out_by_hand(directory: Path) -> None:
-    # Filtered rows: k = 1, 1, 2; texts of 1, 2 and 0 bytes, each with an offset of 4.
+def test_count_rows_matches_numbers_worked_out_by_hand(directory: Path) -> None:
+    # Filtered rows: k = 1, 1, 2. Texts have 1, 2 and 0 bytes, each with an offset of 4 bytes.
     assert count_rows(SHARED, data_directory=directory) == (
         StepStatistics(4, 8 + 8 + 4 + 7 / 4),
         StepStatistics(3, 8 + 8 + 4 + 1),
@@ -205,13 +203,13 @@ def test_counted_rows_are_those_worked_out_by_hand(directory: Path) -> None:
     )
 
 
-def test_a_window_counts_its_partitions_as_keys(directory: Path) -> None:
+def test_count_rows_of_window_uses_partitions_as_keys(directory: Path) -> None:
     window = Window(WindowFunction.ROW_NUMBER, ("k",), (Order("v"),), "w")
     program = Program((Step(ReadParquet("d", ROWS)), Step(window, (0,)), Step(Sink(), (1,))))
     assert count_rows(program, data_directory=directory)[1].key_distinct_ratio == 3 / 4
 
 
-def test_steps_without_rows_count_as_zero_wide(directory: Path) -> None:
+def test_count_rows_of_empty_steps_has_zero_rows_and_width(directory: Path) -> None:
     nothing = Filter("v", Comparison.GREATER, 99.0)
     count = Aggregate(("t",), (COUNT,))
     program = Program(

@@ -1,4 +1,4 @@
-"""What engines that can be told do with a memory cap."""
+"""Memory caps of engines that have a memory setting."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ SETTINGS = DuckDbQuery(
 )
 
 
-def test_duckdb_spills_beyond_its_share_of_the_cap_and_leaves_nothing() -> None:
+def test_duckdb_spills_above_its_share_of_the_cap_and_removes_files() -> None:
     engine = DuckDbEngine(threads=1, memory_bytes=200_000_000)
     ((limit, place),) = engine.fetch(SETTINGS)
     assert limit == "114.4 MiB"  # 120 million bytes
@@ -30,7 +30,7 @@ def test_duckdb_spills_beyond_its_share_of_the_cap_and_leaves_nothing() -> None:
     assert not Path(place).exists()
 
 
-def test_duckdb_without_a_cap_has_its_own_defaults() -> None:
+def test_duckdb_without_cap_uses_its_default_directory() -> None:
     engine = DuckDbEngine(threads=1)
     ((_, place),) = engine.fetch(SETTINGS)
     assert place == ".tmp"
@@ -38,13 +38,13 @@ def test_duckdb_without_a_cap_has_its_own_defaults() -> None:
 
 
 @pytest.mark.parametrize("platform", [Platform.POLARS, Platform.PANDAS, Platform.SKLEARN])
-def test_engines_that_cannot_be_told_open_all_the_same(platform: Platform) -> None:
+def test_engines_without_memory_setting_accept_a_cap(platform: Platform) -> None:
     open_engine(platform, threads=1, memory_bytes=200_000_000).close()
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
 @pytest.mark.parametrize("cap", [1_279_999_999, 0, float("nan")])
-def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
+def test_spark_with_cap_below_minimum_is_refused(cap: int) -> None:
     from fedperf_engines.platforms.spark_session import SessionResources
 
     with pytest.raises(InvalidInputError, match="1280000000"):
@@ -52,7 +52,7 @@ def test_spark_refuses_a_cap_that_its_heap_does_not_fit_into(cap: int) -> None:
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs the extra [spark]")
-def test_sparks_heap_leaves_room_for_what_is_not_heap() -> None:
+def test_spark_heap_is_part_of_the_memory_cap() -> None:
     from fedperf_engines.platforms.spark_session import MIN_MEMORY_BYTES, SessionResources
 
     assert SessionResources(1, None).heap_bytes is None

@@ -65,19 +65,19 @@ def chain(*operations: AnyOperation) -> Program:
 
 
 @given(family=st.sampled_from(Family), seed=st.integers(0, 2**32 - 1))
-def test_any_program_comes_back_from_json_as_it_was(family: Family, seed: int) -> None:
+def test_program_round_trips_through_json(family: Family, seed: int) -> None:
     program = draw_program(family, rng=np.random.default_rng(seed), rows=1_000)
     assert from_json(to_json(program)) == program
 
 
-def test_whole_and_broken_numbers_stay_what_they_are_in_json() -> None:
+def test_json_round_trip_preserves_integer_and_float_literals() -> None:
     program = chain(Filter("k", Comparison.LESS, 5), Filter("v", Comparison.LESS, 5.0), Sink())
     literals = [step.operation.literal for step in from_json(to_json(program)).steps[1:3]]  # type: ignore[union-attr]
     assert [type(each) for each in literals] == [int, float]
 
 
 @given(text=st.binary(max_size=60))
-def test_bytes_that_are_no_program_are_refused_with_one_error(text: bytes) -> None:
+def test_from_json_of_arbitrary_bytes_raises_invalid_program_error(text: bytes) -> None:
     with pytest.raises(InvalidProgramError):
         from_json(text)
 
@@ -97,7 +97,7 @@ def test_bytes_that_are_no_program_are_refused_with_one_error(text: bytes) -> No
         (b"}]}", b"}]", "JSON"),
     ],
 )
-def test_a_damaged_program_is_refused_with_a_line_that_names_the_place(
+def test_from_json_of_damaged_program_names_the_defect(
     before: bytes, after: bytes, told: str
 ) -> None:
     text = to_json(chain(TopK((Order("v"),), 3), Sink()))
@@ -118,7 +118,7 @@ def test_a_damaged_program_is_refused_with_a_line_that_names_the_place(
         ((Step(Sink(), (0,)),), "only earlier"),
     ],
 )
-def test_a_malformed_graph_is_refused(steps: tuple[Step, ...], told: str) -> None:
+def test_program_with_malformed_graph_is_refused(steps: tuple[Step, ...], told: str) -> None:
     with pytest.raises(InvalidProgramError, match=told):
         Program(steps)
 
@@ -153,21 +153,19 @@ def test_a_malformed_graph_is_refused(steps: tuple[Step, ...], told: str) -> Non
         (lambda: Column("a b", ColumnType.TEXT), "identifier"),
     ],
 )
-def test_parameters_that_do_not_fit_are_refused(operation: object, told: str) -> None:
+def test_operation_with_invalid_parameters_is_refused(operation: object, told: str) -> None:
     with pytest.raises(InvalidProgramError, match=told):
         chain(operation(), Sink())  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("left", "right"), [("v", "k"), ("k", "t"), ("v", "v")])
-def test_a_join_on_other_than_two_whole_numbers_or_two_texts_is_refused(
-    left: str, right: str
-) -> None:
+def test_join_on_keys_of_unsuitable_types_is_refused(left: str, right: str) -> None:
     join = Step(Join(left, right, right_suffix="_r"), (0, 0))
     with pytest.raises(InvalidProgramError, match="both keys"):
         Program((READ, join, Step(Sink(), (1,))))
 
 
-def test_a_workflow_keeps_shape_and_sizes_and_nothing_that_names_data() -> None:
+def test_to_workflow_preserves_shape_and_statistics_of_the_program() -> None:
     steps = (Arithmetic(ArithmeticOperator.ADD, 7.0), Arithmetic(ArithmeticOperator.ADD, "k"))
     program = chain(
         Project(("k", "v"), (ComputedColumn("w", "v", steps),)),
@@ -189,19 +187,19 @@ def test_a_workflow_keeps_shape_and_sizes_and_nothing_that_names_data() -> None:
     assert workflow.sources.columns == 3
 
 
-def test_statistics_that_do_not_cover_every_step_are_refused() -> None:
+def test_to_workflow_with_missing_statistics_is_refused() -> None:
     with pytest.raises(InvalidProgramError, match="2 steps"):
         to_workflow(chain(Sink()), [StepStatistics(1, 8.0)])
 
 
-def test_k_means_starts_no_two_centers_at_one_place_in_any_column() -> None:
+def test_kmeans_initial_centers_are_distinct_in_every_column() -> None:
     starts = np.array(KMeans(tuple("abcdefgh"), 8, 1).starting_fractions())
     assert starts.shape == (8, 8)
     assert ((starts > 0) & (starts < 1)).all()
     assert all(len(np.unique(column.round(6))) == 8 for column in starts.T)
 
 
-def test_programs_and_support_are_read_without_importing_an_engine() -> None:
+def test_importing_programs_and_support_imports_no_engine() -> None:
     code = (
         "import sys, fedperf_engines.platforms.program, fedperf_engines.platforms.engine, "
         "fedperf_engines.platforms.executor, fedperf_engines.workloads.families\n"

@@ -1,4 +1,4 @@
-"""What is installed here, and that extras change nothing that is drawn."""
+"""Installed platforms and their operator kinds. Random draws exclude Spark unless it is named."""
 
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -37,7 +37,7 @@ def java_in(directory: Path) -> Path:
 
 
 @pytest.mark.usefixtures("with_every_library")
-def test_spark_is_installed_only_where_java_is(
+def test_spark_is_installed_only_with_java_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -49,7 +49,7 @@ def test_spark_is_installed_only_where_java_is(
 
 
 @pytest.mark.usefixtures("with_every_library")
-def test_the_home_of_java_counts_before_the_path(
+def test_java_home_takes_precedence_over_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java_in(tmp_path / "path")
@@ -60,7 +60,9 @@ def test_the_home_of_java_counts_before_the_path(
     assert installed_platforms() == tuple(ENGINES)
 
 
-def test_java_alone_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_without_pyspark_does_not_install_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java_in(tmp_path)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     here = dict.fromkeys(["duckdb", "polars", "pandas", "sklearn"], ModuleSpec("", None))
@@ -68,7 +70,7 @@ def test_java_alone_is_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert installed_platforms() == EMBEDDED_PLATFORMS
 
 
-def test_spark_runs_what_it_is_named_for_and_is_drawn_nowhere() -> None:
+def test_spark_is_a_candidate_only_when_named() -> None:
     assert supporting(OperatorKind.JOIN, Platform.__members__.values())[-1] is Platform.SPARK
     assert Platform.SPARK not in supporting(OperatorKind.JOIN)
     rng = np.random.default_rng(0)
@@ -80,7 +82,7 @@ def test_spark_runs_what_it_is_named_for_and_is_drawn_nowhere() -> None:
             assert set(draw_platforms(program, rng=rng)) <= set(EMBEDDED_PLATFORMS)
 
 
-def test_operators_that_others_wrote_could_run_where_their_like_does() -> None:
+def test_could_run_decides_for_operator_kinds_of_other_engines() -> None:
     assert could_run(OperatorKind.TABLE_SOURCE, Platform.DUCKDB)
     assert could_run(OperatorKind.EXCHANGE, Platform.POLARS)
     assert not could_run(OperatorKind.CROSS, Platform.SKLEARN)

@@ -1,4 +1,4 @@
-"""Jobs of the made-up world that run again and again, and take longer from one day on."""
+"""Recurring jobs of the synthetic data that take longer from one day on."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -34,7 +34,10 @@ def history(
     since: int = BEFORE,
     noise: Floats = GAUSSIAN,
 ) -> History:
-    """Jobs that run again and again; on DuckDB they take longer by `shift` from one moment on."""
+    """Return a history of recurring jobs.
+
+    On DuckDB they take longer by `shift` log seconds from execution `since` on.
+    """
     jobs = 40
     rng = np.random.default_rng(seed)
     pool, count = draw_questions(rng, jobs), BEFORE + after
@@ -53,17 +56,20 @@ def asked(seed: int = 100) -> tuple[PlanOnCluster, ...]:
 
 
 def error_of(own: PersonalizedEnsemble, *, shift: float = SHIFT) -> float:
-    """On other jobs of DuckDB, as they take today."""
+    """Return the mean error on other DuckDB jobs at their current level, log seconds."""
     return float(np.abs(own.predict_log(asked()) - true_log_seconds(asked()) - shift).mean())
 
 
 def without(known: History) -> History:
-    """The same, in which no drift can be seen."""
+    """Return the history without timestamps, so that no drift can be detected."""
     return replace(known, finished_at=None)
 
 
 def executions(begin: datetime = START) -> list[Execution]:
-    """The same as a store holds them, one an hour; the drift comes `BEFORE` hours after `begin`."""
+    """Return the history as stored executions, one an hour.
+
+    The drift comes `BEFORE` hours after `begin`.
+    """
     known = history(250)
     return [
         Execution(

@@ -1,4 +1,4 @@
-"""A made-up tabular job with a known law, for tests of predictors of tables."""
+"""A synthetic tabular job with a known law, for tests of table predictors."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ _SPEED = {"slow": 1.0, "fast": 2.0}
 
 
 def grid() -> Table:
-    """Every number of nodes with every size on both machine types, 60 rows."""
+    """Return 60 rows: every number of nodes with every size on both machine types."""
     rows = [(n, m, t) for n in NODES for m in MEGABYTES for t in MACHINES]
     return {
         "nodes": [row[0] for row in rows],
@@ -24,7 +24,7 @@ def grid() -> Table:
 
 
 def law(table: Table) -> Floats:
-    """Log seconds: start-up, and work shared among the nodes."""
+    """Return log seconds: start-up, work divided by nodes, and overhead per node."""
     nodes = np.array(table["nodes"], dtype=np.float64)
     megabytes = np.array(table["megabytes"], dtype=np.float64)
     speed = np.array([_SPEED[str(each)] for each in table["machine"]])
@@ -32,22 +32,22 @@ def law(table: Table) -> Floats:
 
 
 def layout() -> TableLayout:
-    """That of the grid."""
+    """Return the layout of the grid."""
     return TableLayout.of(grid(), scale="nodes", size="megabytes")
 
 
 def samples() -> EncodedQueries:
-    """The grid as samples."""
+    """Return the encoded grid."""
     return layout().samples(grid())
 
 
 def places(of: EncodedQueries) -> ScaleAndSize:
-    """Where samples of that layout lie."""
+    """Return scale and size of queries in that layout."""
     found = layout()
     return ScaleAndSize(of.features[:, found.scale_feature], of.features[:, found.size_feature])
 
 
 def noisy(seed: int = 0, sd: float = 0.03) -> Floats:
-    """Log seconds of the grid, measured once."""
+    """Return log seconds of one measurement of the grid."""
     truth = law(grid())
     return truth + sd * np.random.default_rng(seed).standard_normal(len(truth))

@@ -1,4 +1,4 @@
-"""A made-up world of workflows with known run times, for tests of prediction."""
+"""Synthetic workflows with known run times, for tests of prediction."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -27,19 +27,19 @@ _SPEED = {Platform.DUCKDB: 0.0, Platform.POLARS: 0.3, Platform.PANDAS: 1.1}
 
 
 def draw_questions(rng: np.random.Generator, count: int) -> tuple[PlanOnCluster, ...]:
-    """Chains of 3 to 9 operators on one platform, 10^3 to 10^7 rows, 1 to 8 cores."""
+    """Draw chains of 3 to 9 operators on one platform, with 10^3 to 10^7 rows and 1 to 8 cores."""
     return tuple(_question(rng) for _ in range(count))
 
 
 def true_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
-    """The world's law: start-up, work by kind, platform and cores."""
+    """Return the true run time, which depends on operator kinds, platform, rows and cores."""
     return np.array([_law(question) for question in questions])
 
 
 def draw_history(
     rng: np.random.Generator, workloads: int, *, noise: float = 0.1, executions: int = 1
 ) -> History:
-    """Own executions with log-normal noise, `executions` of each workload."""
+    """Draw a history with log-normal noise and `executions` runs of each workload."""
     questions = tuple(q for q in draw_questions(rng, workloads) for _ in range(executions))
     names = tuple(f"w{n // executions}" for n in range(len(questions)))
     log_seconds = true_log_seconds(questions) + noise * rng.standard_normal(len(questions))
@@ -49,7 +49,10 @@ def draw_history(
 def evidence_of(
     questions: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog] | None = None
 ) -> tuple[TrainingData, EncodedQueries]:
-    """What a home knows that ran these, each as a workload, in a second; and their numbers."""
+    """Return training data and encoded queries of plans that ran once each.
+
+    Every plan is its own workload and took one second.
+    """
     names = tuple(map(str, range(len(questions))))
     history = History(tuple(questions), names, np.zeros(len(questions)))
     samples = encode(history.queries, starts or {})
@@ -58,12 +61,12 @@ def evidence_of(
 
 
 def hull_around(questions: Sequence[PlanOnCluster]) -> TrainingSupport:
-    """The hull of a home that ran these."""
+    """Return the training support of plans that ran."""
     return evidence_of(questions)[0].summary.support
 
 
 def support_up_to(rows: Mapping[Platform, float]) -> TrainingSupport:
-    """The support of jobs of at most so many source rows on each platform."""
+    """Return the training support of jobs with at most these source rows by platform."""
     low, high = (0.0,) * 6, (10.0,) * 5
     return TrainingSupport(
         {
@@ -75,19 +78,19 @@ def support_up_to(rows: Mapping[Platform, float]) -> TrainingSupport:
 
 @cache
 def draw_samples(count: int, seed: int = 0) -> tuple[EncodedQueries, Floats]:
-    """So many own executions in numbers, with an excellent model's answers, and log seconds."""
+    """Return encoded executions with an accurate model's predictions, and their log seconds."""
     history = draw_history(np.random.default_rng(seed), count)
     return encode(history.queries, {SHARED: excellent, REFERENCE: excellent}), history.log_seconds
 
 
 def excellent(questions: Sequence[PlanOnCluster]) -> Floats:
-    """A shared model that knows the law up to 15 % and a level of 1.35."""
+    """Predict with an accurate shared model: 15 % error around a constant factor of 1.35."""
     rows = np.array([len(question.plan.platforms) for question in questions])
     return true_log_seconds(questions) + 0.15 * np.sin(3.0 * rows) + 0.3
 
 
 def garbage(seed: int) -> PredictLog:
-    """A shared model that has learnt nothing: noise of sd 2 around a wrong level."""
+    """Return a useless shared model: noise of sd 2 around a wrong level."""
 
     def predict(questions: Sequence[PlanOnCluster]) -> Floats:
         keys = [hash((seed, q.plan.platforms, *_rows(q))) % 2**32 for q in questions]
@@ -97,7 +100,7 @@ def garbage(seed: int) -> PredictLog:
 
 
 def median_q_error(predicted: Floats, truth: Floats) -> float:
-    """Median of max(estimate / truth, truth / estimate)."""
+    """Return the median of max(estimate / truth, truth / estimate)."""
     return float(np.exp(np.median(np.abs(predicted - truth))))
 
 

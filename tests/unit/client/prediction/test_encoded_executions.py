@@ -1,4 +1,4 @@
-"""What is read of own executions is of the public start that is in use, whichever was before."""
+"""Encoded executions belong to the current pretrained model, not to an earlier one."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from fedperf_client.prediction.fetched_models import predictor
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_shared.model.pretrained import load_pretrained_model
 from tests.unit.client.executions import make_execution
-from tests.unit.client.public import install_start
+from tests.unit.client.pretrained_model import install_start
 
 
-def test_another_start_in_the_same_process_encodes_anew(
+def test_encoded_executions_are_recomputed_after_pretrained_model_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executions = [make_execution(number) for number in range(3)]

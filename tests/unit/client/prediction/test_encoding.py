@@ -11,7 +11,7 @@ from tests.unit.client.executions import make_execution
 from tests.unit.client.prediction.synthetic import draw_questions
 
 
-def test_a_history_holds_the_executions_that_ended_well() -> None:
+def test_history_contains_only_successful_executions() -> None:
     failed = make_execution(1, status=ExecutionStatus.FAILED, measurement=None)
     history = History.from_executions([make_execution(0), failed, make_execution(2)])
     assert len(history) == 2
@@ -21,7 +21,7 @@ def test_a_history_holds_the_executions_that_ended_well() -> None:
 
 
 @pytest.mark.parametrize("status", [s for s in ExecutionStatus if s is not ExecutionStatus.OK])
-def test_what_did_not_end_well_says_how_long_it_ran_at_least(status: ExecutionStatus) -> None:
+def test_history_stores_unsuccessful_executions_as_right_censored(status: ExecutionStatus) -> None:
     cut = make_execution(1, status=status)
     nothing_left = make_execution(2, status=status, measurement=None)
     history = History.from_executions([make_execution(0), cut, nothing_left])
@@ -33,12 +33,12 @@ def test_what_did_not_end_well_says_how_long_it_ran_at_least(status: ExecutionSt
         replace(history, censored=((history.queries[0], np.inf),))
 
 
-def test_no_executions_are_a_history_too() -> None:
+def test_history_without_executions_is_empty() -> None:
     history = History.from_executions([])
     assert len(history) == 0
 
 
-def test_a_history_that_does_not_go_together_is_refused() -> None:
+def test_history_with_inconsistent_or_non_finite_columns_is_refused() -> None:
     question = draw_questions(np.random.default_rng(0), 1)
     with pytest.raises(InvalidHistoryError, match="workloads"):
         History(question, (), np.zeros(1))
@@ -48,7 +48,7 @@ def test_a_history_that_does_not_go_together_is_refused() -> None:
         History(question, ("w",), np.zeros(1), ())
 
 
-def test_questions_are_encoded_once_for_all() -> None:
+def test_encode_calls_pretrained_model_once_for_all_queries() -> None:
     calls = []
     questions = draw_questions(np.random.default_rng(1), 7)
 
@@ -64,13 +64,13 @@ def test_questions_are_encoded_once_for_all() -> None:
     np.testing.assert_array_equal(taken.features, samples.features[[5, 2]])
 
 
-def test_a_start_model_that_answers_too_little_is_refused() -> None:
+def test_encode_with_too_few_pretrained_predictions_is_refused() -> None:
     questions = draw_questions(np.random.default_rng(1), 3)
     with pytest.raises(PredictorFailedError, match="3 queries"):
         encode(questions, {"shared": lambda asked: np.zeros(2)})
 
 
-def test_what_no_rows_are_known_of_says_nothing_of_other_jobs() -> None:
+def test_history_excludes_executions_without_known_rows() -> None:
     unknown = [
         replace(each, origin=replace(each.origin, rows_known=0.0))
         for each in (make_execution(1), make_execution(2, status=ExecutionStatus.FAILED))

@@ -1,4 +1,4 @@
-"""What was fetched is checked, kept as files, and used offline."""
+"""Fetched models: checked, stored as files and used offline."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedperf_shared.errors import FedperfError, StorageError
 from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 SOME = CellCorrection(np.full(CELLS, 0.25), 0.5 * np.eye(CELLS))
 
@@ -29,7 +29,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
     return FetchedModels(tmp_path / "models")
 
 
-def test_before_joining_there_is_the_public_start_alone(models: FetchedModels) -> None:
+def test_fetched_models_before_joining_contain_only_pretrained_model(models: FetchedModels) -> None:
     assert (models.shared_version, models.reference_version) == (0, 0)
     assert models.reference().model_version == 1
     assert set(models.starts()) == {PUBLIC, REFERENCE}
@@ -37,7 +37,7 @@ def test_before_joining_there_is_the_public_start_alone(models: FetchedModels) -
     assert not models.directory.exists()
 
 
-def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
+def test_fetched_models_are_used_for_prediction(models: FetchedModels) -> None:
     models.keep_shared(encode_checkpoint(seeded_checkpoint(8, version=4)))
     models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
     assert (models.shared_version, models.reference().model_version) == (4, 2)
@@ -48,7 +48,7 @@ def test_what_was_fetched_is_predicted_with(models: FetchedModels) -> None:
     assert not np.allclose(answers[REFERENCE], answers[PUBLIC])
 
 
-def test_who_is_trusted_without_own_executions_follows_from_what_was_fetched(
+def test_fetched_models_determine_order_of_learners(
     models: FetchedModels,
 ) -> None:
     assert models.learners()[0].name == "pretrained"
@@ -60,20 +60,20 @@ def test_who_is_trusted_without_own_executions_follows_from_what_was_fetched(
     assert models.learners()[0].name == "reference+cells"
 
 
-def test_a_correction_is_read_back_as_it_was_kept(models: FetchedModels) -> None:
+def test_cell_correction_is_restored_as_stored(models: FetchedModels) -> None:
     models.keep_correction(SOME, write_private)
     found = models.correction()
     np.testing.assert_array_equal(found.mean, SOME.mean)
     np.testing.assert_array_equal(found.covariance, SOME.covariance)
 
 
-def test_a_correction_goes_with_the_reference_that_it_belongs_to(models: FetchedModels) -> None:
+def test_cell_correction_is_dropped_with_new_reference_model(models: FetchedModels) -> None:
     models.keep_correction(SOME, write_private)
     models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
     assert not models.correction().mean.any()
 
 
-def test_when_epochs_began_is_kept_and_written_only_where_it_changed(
+def test_drift_regime_starts_are_stored_and_rewritten_only_on_change(
     models: FetchedModels,
 ) -> None:
     starts = (datetime(2027, 1, 29, tzinfo=UTC), datetime(2027, 5, 21, tzinfo=UTC))
@@ -91,7 +91,7 @@ def test_when_epochs_began_is_kept_and_written_only_where_it_changed(
         models.epoch_starts()
 
 
-def test_a_bad_model_changes_nothing_that_is_here(models: FetchedModels) -> None:
+def test_invalid_model_is_refused_and_stored_models_are_kept(models: FetchedModels) -> None:
     models.keep_correction(SOME, write_private)
     models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
     models.keep_correction(SOME, write_private)
@@ -105,14 +105,16 @@ def test_a_bad_model_changes_nothing_that_is_here(models: FetchedModels) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"junk" * 50])
-def test_a_damaged_correction_is_named(models: FetchedModels, content: bytes) -> None:
+def test_damaged_cell_correction_raises_storage_error(
+    models: FetchedModels, content: bytes
+) -> None:
     models.directory.mkdir()
     (models.directory / "correction.safetensors").write_bytes(content)
     with pytest.raises(StorageError, match="remove it"):
         models.correction()
 
 
-def test_the_newest_is_the_shared_model_then_the_reference(models: FetchedModels) -> None:
+def test_newest_model_is_shared_model_then_reference_model(models: FetchedModels) -> None:
     assert models.newest is None
     models.keep_reference(encode_checkpoint(seeded_checkpoint(1, version=2)))
     assert models.newest == models.directory / "reference.safetensors"

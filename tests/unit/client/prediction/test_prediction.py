@@ -16,7 +16,7 @@ from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS
 
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-3, 1e3), st.floats(0.01, 0.99))
-def test_a_prediction_has_an_ordered_finite_interval(
+def test_prediction_interval_is_ordered_and_finite(
     log_seconds: float, scale: float, level: float
 ) -> None:
     found = Prediction(log_seconds, StudentT(scale, 3.0), level)
@@ -24,7 +24,7 @@ def test_a_prediction_has_an_ordered_finite_interval(
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, math.nan])
-def test_a_level_outside_of_0_to_1_is_refused(level: float) -> None:
+def test_prediction_with_invalid_confidence_level_is_refused(level: float) -> None:
     with pytest.raises(InvalidPredictionError, match="level"):
         Prediction(0.0, StudentT(0.3, 3.0), level)
 
@@ -32,20 +32,20 @@ def test_a_level_outside_of_0_to_1_is_refused(level: float) -> None:
 @pytest.mark.parametrize(
     "values", [np.array([1.0, np.nan]), np.array([1.0]), np.array([1.0, np.inf]), np.zeros((2, 1))]
 )
-def test_answers_that_cannot_be_used_name_the_predictor(
+def test_checked_log_with_unusable_values_names_the_predictor(
     values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
 ) -> None:
     with pytest.raises(PredictorFailedError, match="'shared'"):
         checked_log("shared", values, 2)
 
 
-def test_absurd_answers_are_clipped_to_the_longest_run_time() -> None:
+def test_checked_log_clips_extreme_values_to_finite_run_times() -> None:
     clipped = checked_log("shared", np.array([1e9, -1e9, 1.0]), 3)
     longest = MAX_RUNTIME_SECONDS
     np.testing.assert_allclose(np.exp(clipped), [longest, 1 / longest, math.e])
 
 
-def test_an_interval_covers_its_ends_and_nothing_beyond() -> None:
+def test_prediction_covers_interval_ends_and_excludes_values_beyond() -> None:
     prediction = Prediction(math.log(2.0), StudentT.within(math.log(2.001)))
     assert [prediction.covers(each) for each in (1.0, 3.0, 4.0)] == [True] * 3
     assert [prediction.covers(each) for each in (0.99, 4.01, math.nan)] == [False] * 3

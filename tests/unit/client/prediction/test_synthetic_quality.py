@@ -1,4 +1,4 @@
-"""What synthetic rows are worth at home: comparable scores, and a warning beside them."""
+"""Quality of synthetic rows against local executions: comparable scores and a caveat."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.execution import Execution, ExecutionStatus
 from fedperf_shared.releases.basis import cell_of
 from tests.unit.client.executions import make_execution
-from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
 from tests.unit.shared.console_programs import run
 
 
@@ -38,7 +38,7 @@ def rows_like(executions: Sequence[Execution], *, shift: float = 0.0) -> tuple[S
 
 
 @pytest.mark.slow
-def test_rows_of_the_same_world_score_higher_than_rows_of_another() -> None:
+def test_synthetic_rows_from_same_distribution_score_higher_than_shifted_ones() -> None:
     own = executions_of_world(0, 80, "own")
     same = quality_of(own, rows_like(executions_of_world(1, 80, "other")))
     other = quality_of(own, rows_like(executions_of_world(1, 80, "other"), shift=6.0))
@@ -49,7 +49,7 @@ def test_rows_of_the_same_world_score_higher_than_rows_of_another() -> None:
     assert quality_of(own, rows_like(executions_of_world(1, 80, "other"))) == same
 
 
-def test_copies_of_own_executions_have_no_distance_and_every_score_its_caveat() -> None:
+def test_synthetic_copies_have_zero_distance_and_scores_include_caveat() -> None:
     own = executions_of_world(0, 60, "own")
     copied = quality_of(own, rows_like(own))
     assert copied.closest_record == 0.0
@@ -59,7 +59,7 @@ def test_copies_of_own_executions_have_no_distance_and_every_score_its_caveat() 
     assert "do not publish" in CAVEAT
 
 
-def test_executions_that_failed_do_not_count_and_long_histories_are_thinned(
+def test_synthetic_quality_ignores_failed_executions_and_thins_long_histories(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = executions_of_world(0, 40, "own")
@@ -70,7 +70,7 @@ def test_executions_that_failed_do_not_count_and_long_histories_are_thinned(
     assert quality_of(own, synthetic).executions == 10
 
 
-def test_a_history_of_one_kind_gives_the_scores_that_can_be_had() -> None:
+def test_synthetic_quality_of_uniform_history_computes_available_scores() -> None:
     own = [make_execution(number) for number in range(5)]
     found = quality_of(own, rows_like(own))
     assert found.score == 1.0
@@ -78,7 +78,7 @@ def test_a_history_of_one_kind_gives_the_scores_that_can_be_had() -> None:
 
 
 @pytest.mark.parametrize("own", [0, 1])
-def test_too_little_to_compare_is_one_clear_line(own: int) -> None:
+def test_synthetic_quality_with_too_few_executions_or_rows_is_refused(own: int) -> None:
     executions = executions_of_world(0, 10, "own")
     with pytest.raises(InvalidInputError, match="two executions and two synthetic rows"):
         quality_of(executions[:own], rows_like(executions))
@@ -87,7 +87,7 @@ def test_too_little_to_compare_is_one_clear_line(own: int) -> None:
 
 
 class FakeExchange:
-    """A coordinator that publishes rows like the history of another organization."""
+    """A coordinator that publishes rows like another organization's history."""
 
     def __init__(self, membership: Any, key: Any) -> None:
         del membership, key
@@ -107,13 +107,13 @@ class FakeExchange:
         return rows_like(executions_of_world(1, 30, "other"))
 
 
-def test_the_command_shows_scores_and_caveat(
+def test_evaluate_synthetic_command_prints_scores_and_caveat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(tmp_path / "home")
     assert run(cli.main, "--home", home.directory, "init").code == 0
     ended = run(cli.main, "--home", home.directory, "evaluate-synthetic", "--json")
-    assert ended.code == 3  # not a member yet
+    assert ended.code == 3  # not joined yet
     with ExecutionStore.open(home.store) as store:
         store.add(executions_of_world(0, 30, "own"))
     monkeypatch.setattr(exchange_module, "ExchangeClient", FakeExchange)

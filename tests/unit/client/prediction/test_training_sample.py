@@ -1,4 +1,4 @@
-"""Of many executions a part is learnt from that has some of everything."""
+"""Training samples of large histories: newest, rare and extreme executions are included."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from fedperf_client.prediction.ensemble.training_data import (
     training_sample,
 )
 from tests.unit.client.prediction.synthetic import excellent
-from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
 
 
 def columns(count: int) -> ExecutionTable:
@@ -26,12 +26,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_LEARNT", 60)
 
 
-def test_of_few_executions_all_are_learnt_from() -> None:
+def test_training_sample_of_few_executions_contains_all() -> None:
     assert training_sample(columns(60)).tolist() == list(range(60))
     assert training_limit(60, 0) == 60
 
 
-def test_of_many_the_newest_of_every_workload_are_learnt_from() -> None:
+def test_training_sample_of_many_executions_contains_newest_of_each_workload() -> None:
     own = columns(400)
     chosen = training_sample(own)
     assert len(np.unique(chosen)) == 60
@@ -40,23 +40,23 @@ def test_of_many_the_newest_of_every_workload_are_learnt_from() -> None:
         assert np.flatnonzero(own.workload == workload)[-1] in chosen
 
 
-def test_rare_work_and_the_ends_of_scales_and_sizes_are_among_them() -> None:
+def test_training_sample_includes_rare_cells_and_extreme_cluster_or_input_sizes() -> None:
     own = columns(3000)
     own.cell[:] = 0
-    own.cell[5:10] = 7  # old, and of workloads that others are newer of
+    own.cell[5:10] = 7  # old rows of workloads that have newer ones
     own.cores[11], own.source_rows[12], own.source_rows[13] = 10_000, 1e12, 0.0
     chosen = set(training_sample(own).tolist())
     assert LEAST_OF_CELL >= 5
     assert {*range(5, 10), 11, 12, 13} <= chosen
 
 
-def test_one_more_execution_changes_at_most_what_stands_for_its_workload() -> None:
+def test_training_sample_with_one_more_execution_drops_at_most_two() -> None:
     own = columns(1000)
     before, after = (set(training_sample(own.take(np.arange(n))).tolist()) for n in (999, 1000))
     assert len(before - after) <= 2
 
 
-def test_what_is_learnt_from_stands_until_a_tenth_more_came_or_a_drift_was_noticed() -> None:
+def test_training_limit_stays_until_tenth_more_executions_or_a_drift() -> None:
     until = {count: training_limit(count, 0) for count in range(61, 200)}
     assert list(until.values()) == sorted(until.values())
     assert all(count / 1.1 - 1 < each <= count for count, each in until.items())

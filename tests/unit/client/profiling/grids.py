@@ -1,4 +1,4 @@
-"""Made-up grids of configurations, and what they take."""
+"""Synthetic grids of configurations and their run times."""
 
 import math
 from itertools import product
@@ -14,14 +14,14 @@ NONE_FAILED: frozenset[int] = frozenset()
 
 
 def grid() -> Table:
-    """72 configurations: machines x size x node type."""
+    """Return 72 configurations: machines x size x node type."""
     rows = list(product(MACHINES, SIZES, NODE_TYPES))
     machines, sizes, types = zip(*rows, strict=True)
     return {"machines": machines, "size": sizes, "type": types}
 
 
 def seconds(table: Table, row: int) -> float:
-    """A law: start-up, work that is shared out, and a node type that is slower."""
+    """Return seconds: start-up plus work divided by machines, with slower node types."""
     machines, size = float(table["machines"][row]), float(table["size"][row])
     return 20 + size / machines / 10 * {"c4": 1.0, "m4": 1.3, "r4": 1.5}[str(table["type"][row])]
 
@@ -35,7 +35,7 @@ def made(
     most: int | None = None,
     seed: int = 0,
 ) -> GridSampler:
-    """A sampler of that table."""
+    """Return a sampler for the table."""
     return GridSampler(
         SamplingGrid.of(table, scale="machines", size="size"),
         Strategy(strategy),
@@ -47,7 +47,7 @@ def made(
 
 
 def campaign(choosing: GridSampler, table: Table, *, most: int = 10**9) -> dict[int, float]:
-    """Everything that is measured until it stops, or until `most` are."""
+    """Return all measurements until the sampler stops, or `most` of them."""
     measured: dict[int, float] = {}
     while len(measured) < most and (row := choosing.next(measured, NONE_FAILED)) is not None:
         measured[row] = seconds(table, row)
@@ -55,7 +55,7 @@ def campaign(choosing: GridSampler, table: Table, *, most: int = 10**9) -> dict[
 
 
 def corner_rows(table: Table) -> list[set[int]]:
-    """Rows at each of the four corners of machines x size."""
+    """Return the rows at each of the four corners of machines x size."""
     ends = [(min(MACHINES), max(MACHINES)), (min(SIZES), max(SIZES))]
     return [
         {

@@ -1,4 +1,4 @@
-"""A short period, its policies and ledgers, for the tests of the release path."""
+"""Fixtures of the release path: a short period with its policies, schedules and ledgers."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -63,7 +63,10 @@ def schedule(
 
 
 def with_extra_slots(windows: int = 6, *, extra_windows: int = 2) -> Schedule:
-    """Updates and, in every window, one extra one; of these so many may be charged."""
+    """Return a schedule with one extra update slot per window.
+
+    At most `extra_windows` of the extra slots may be charged.
+    """
     table = calendar(windows, reports=0, extra=1, extra_windows=extra_windows)
     keys = [SlotKey(ReleaseKind.MODEL_UPDATE, w, index) for w in range(windows) for index in (0, 1)]
     return Schedule(table, tuple(Slot(key, TANGENT_UPDATE) for key in keys))
@@ -74,7 +77,7 @@ def extra_key(window: int) -> SlotKey:
 
 
 def open_at(window: int) -> datetime:
-    """A moment at which both slots of the window are open."""
+    """Return a timestamp at which both slots of the window are open."""
     return START + timedelta(days=28 * window + 20, hours=1)
 
 

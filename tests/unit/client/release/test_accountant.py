@@ -36,7 +36,7 @@ def update(noise_multiplier: float, *, q: float = 0.05, steps: int = 20) -> Trai
 
 
 def exact_gaussian_epsilon(stddev: float, sensitivity: float, delta: float) -> float:
-    """Balle and Wang 2018: the Gaussian mechanism's exact curve."""
+    """Return the exact epsilon of the Gaussian mechanism (Balle and Wang, 2018)."""
     ratio = sensitivity / stddev
 
     def gap(eps: float) -> float:
@@ -48,13 +48,13 @@ def exact_gaussian_epsilon(stddev: float, sensitivity: float, delta: float) -> f
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf, 2 * MAX_EPSILON])
-def test_a_budget_that_promises_nothing_is_refused_in_one_line(bad: float) -> None:
+def test_privacy_budget_with_invalid_epsilon_is_refused_in_one_line(bad: float) -> None:
     with pytest.raises(ConfigurationError, match=r"^epsilon must be above 0 .* got [^\n]*$"):
         PrivacyBudget(bad, DELTA)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1e-5, 1.0, math.nan, math.inf])
-def test_a_delta_that_promises_nothing_is_refused(bad: float) -> None:
+def test_privacy_budget_and_epsilon_with_invalid_delta_are_refused(bad: float) -> None:
     with pytest.raises(ConfigurationError, match="delta must be above 0 and below 1"):
         PrivacyBudget(1.0, bad)
     with pytest.raises(ConfigurationError, match="delta must be above 0 and below 1"):
@@ -62,7 +62,7 @@ def test_a_delta_that_promises_nothing_is_refused(bad: float) -> None:
 
 
 @pytest.mark.parametrize(("sigma", "count"), [(3.73, 1), (14.0, 13), (0.8, 2)])
-def test_reports_cost_what_the_exact_gaussian_curve_says_and_never_less(
+def test_epsilon_of_reports_matches_exact_gaussian_curve_from_above(
     sigma: float, count: int
 ) -> None:
     events = [to_event(report(sigma))] * count
@@ -73,23 +73,23 @@ def test_reports_cost_what_the_exact_gaussian_curve_says_and_never_less(
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_every_step_of_an_update_counts_as_the_exact_gaussian_curve_says(steps: int) -> None:
-    event = to_event(update(10.0, q=1.0, steps=steps))  # all are drawn: no sampling
+def test_epsilon_of_update_steps_matches_exact_gaussian_curve(steps: int) -> None:
+    event = to_event(update(10.0, q=1.0, steps=steps))  # every record is used: no subsampling
     exact = exact_gaussian_epsilon(10.0 / math.sqrt(steps), 1.0, DELTA)
     assert exact - 1e-6 <= epsilon([event], DELTA) <= exact + 1e-3 * max(1, exact)
 
 
-def test_nothing_released_costs_nothing() -> None:
+def test_epsilon_of_no_events_is_zero() -> None:
     assert epsilon([], DELTA) == 0.0
 
 
-def test_order_does_not_matter_and_every_slot_adds() -> None:
+def test_epsilon_is_independent_of_order_and_grows_with_each_event() -> None:
     a, b = to_event(report(8)), to_event(update(1.5))
     assert epsilon([a, b, a], DELTA) == epsilon([a, a, b], DELTA)
     assert epsilon([a], DELTA) < epsilon([a, a], DELTA) < epsilon([a, a, b], DELTA)
 
 
-def test_replacing_a_workload_costs_more_than_adding_one() -> None:
+def test_replace_one_epsilon_exceeds_add_remove_epsilon() -> None:
     events = [to_event(update(2.0)), to_event(report(8))]
     assert replace_one_epsilon(events, DELTA) > 1.5 * epsilon(events, DELTA)
 
@@ -98,7 +98,7 @@ def test_replacing_a_workload_costs_more_than_adding_one() -> None:
     ("target", "beside_noise"),
     [(0.1, 400), pytest.param(1.0, 40, marks=pytest.mark.slow), (1000.0, 0.4)],
 )
-def test_calibrated_noise_meets_the_budget_and_hardly_any_less_noise_does(
+def test_calibrate_finds_smallest_noise_multiplier_that_meets_budget(
     target: float, beside_noise: float
 ) -> None:
     budget = PrivacyBudget(target, DELTA)
@@ -113,7 +113,7 @@ def test_calibrated_noise_meets_the_budget_and_hardly_any_less_noise_does(
 
 
 @pytest.mark.slow
-def test_a_budget_overspent_by_fixed_slots_cannot_be_met() -> None:
+def test_calibrate_with_budget_overspent_by_fixed_slots_is_refused() -> None:
     fixed = to_event(report(1.0))
     with pytest.raises(ConfigurationError, match="overspends the budget"):
         calibrate(lambda noise: [fixed, to_event(report(noise))], PrivacyBudget(1.0, DELTA))
@@ -140,7 +140,7 @@ SCHEDULES = {
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_epsilon_is_within_0_03_of_the_accountant_of_opacus(name: str) -> None:
+def test_epsilon_is_within_0_03_of_opacus_prv_accountant(name: str) -> None:
     from opacus.accountants import PRVAccountant
 
     parts, delta = SCHEDULES[name]
@@ -155,7 +155,7 @@ def test_epsilon_is_within_0_03_of_the_accountant_of_opacus(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None:
+def test_planned_schedule_epsilon_is_within_0_03_of_opacus_prv_accountant() -> None:
     from opacus.accountants import PRVAccountant
 
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
@@ -173,17 +173,17 @@ def test_a_planned_schedule_is_within_0_03_of_the_accountant_of_opacus() -> None
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from([8.0, 12.0, 40.0]), max_size=12), st.randoms())
-def test_a_part_of_a_schedule_in_any_order_never_costs_more_than_the_whole(
+def test_epsilon_of_any_part_of_a_schedule_is_at_most_that_of_the_whole(
     noises: list[float], order: random.Random
 ) -> None:
-    """What lets the ledger hold the whole schedule to the budget, once."""
+    """The ledger can therefore check the whole schedule against the budget once."""
     events = [to_event(report(noise)) for noise in noises]
     part = [event for event in events if order.random() < 0.5]
     order.shuffle(part)
     assert epsilon(part, DELTA) <= epsilon(events, DELTA)
 
 
-def test_importing_the_accountant_and_the_release_rooms_starts_no_engine() -> None:
+def test_import_of_release_modules_loads_no_heavy_library() -> None:
     script = (
         "import sys, fedperf_client.release.gate, fedperf_client.release.schedule,"
         " fedperf_client.release.preview, fedperf_client.release.history,"

@@ -1,4 +1,4 @@
-"""Decisions are durable, in time, and never contradicted by what leaves."""
+"""Tests of release decisions: durability, deadlines and consistency with sent releases."""
 
 import sqlite3
 from datetime import datetime, timedelta
@@ -79,7 +79,7 @@ def settled_outcome(decisions: Decisions, mode: ReleaseMode) -> Outcome | None:
         (NEVER, APPROVED, OPEN, WITHHELD),
     ],
 )
-def test_status_follows_policy_decision_and_time(
+def test_decision_status_follows_release_mode_decision_and_time(
     decisions: Decisions, mode: ReleaseMode, outcome: Outcome | None, at: datetime, expected: object
 ) -> None:
     if outcome is not None:
@@ -87,7 +87,7 @@ def test_status_follows_policy_decision_and_time(
     assert outcome_of(decisions, mode, at) is expected
 
 
-def test_decisions_outlive_the_process_and_the_last_one_counts(
+def test_decisions_are_durable_and_the_last_one_counts(
     ledger: PrivacyLedger, decisions: Decisions
 ) -> None:
     assert decisions.latest() == {}
@@ -101,26 +101,26 @@ def test_decisions_outlive_the_process_and_the_last_one_counts(
     assert report_key(1) not in decisions.latest()
 
 
-def test_approving_ends_when_the_slot_leaves(decisions: Decisions) -> None:
+def test_approval_is_refused_once_the_slot_is_due_to_be_sent(decisions: Decisions) -> None:
     decisions.decide(KEY, APPROVED, at=LEAVES - MOMENT)
     with pytest.raises(DecisionTooLateError, match=r"report-0-0 cannot be approved any more"):
         decisions.decide(KEY, APPROVED, at=LEAVES)
 
 
-def test_what_was_withheld_stays_so_once_its_slot_is_open(decisions: Decisions) -> None:
+def test_withheld_decision_is_final_once_the_slot_has_opened(decisions: Decisions) -> None:
     decisions.decide(KEY, WITHHELD, at=START)
     with pytest.raises(DecisionTooLateError, match="final once the slot has opened"):
         decisions.decide(KEY, APPROVED, at=OPEN)
     assert outcome_of(decisions, ASK, OPEN) is WITHHELD
 
 
-def test_nothing_is_decided_about_what_has_left_or_is_over(
+def test_decision_about_released_or_ended_or_unplanned_slot_is_refused(
     ledger: PrivacyLedger, decisions: Decisions, gate: ReleaseGate
 ) -> None:
     release_now(gate, KEY, empty_report, at=OPEN)
     with pytest.raises(DecisionTooLateError, match="left"):
         decisions.decide(KEY, WITHHELD, at=OPEN)
-    decisions.path.unlink()  # even where the decisions were lost
+    decisions.path.unlink()  # also after the decisions file is lost
     with pytest.raises(DecisionTooLateError, match="left"):
         decisions.decide(KEY, WITHHELD, at=OPEN)
     with pytest.raises(DecisionTooLateError, match="period ended"):
@@ -129,7 +129,7 @@ def test_nothing_is_decided_about_what_has_left_or_is_over(
         decisions.decide(report_key(77), WITHHELD, at=START)
 
 
-def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None:
+def test_settled_decision_is_final(decisions: Decisions) -> None:
     assert decisions.settle(KEY, ASK, at=OPEN) is None
     assert decisions.latest() == {}
     assert settled_outcome(decisions, ASK) is WITHHELD
@@ -138,7 +138,7 @@ def test_a_settled_slot_is_never_decided_otherwise(decisions: Decisions) -> None
     assert settled_outcome(decisions, AUTO) is WITHHELD
 
 
-def test_what_is_withheld_says_why(decisions: Decisions) -> None:
+def test_withheld_decision_records_its_reason(decisions: Decisions) -> None:
     assert reason_of(decisions, AUTO, OPEN) is None
     assert reason_of(decisions, NEVER, OPEN) is WithholdReason.POLICY
     assert reason_of(decisions, ASK, OPEN) is None
@@ -149,7 +149,7 @@ def test_what_is_withheld_says_why(decisions: Decisions) -> None:
     assert found == [WithholdReason.UNDECIDED, WithholdReason.OPERATOR, WithholdReason.TOO_LATE]
 
 
-def test_a_release_that_was_approved_and_is_too_late_stays_here_and_one_that_left_does_not(
+def test_late_approved_release_is_withheld_and_settled_release_stays_approved(
     decisions: Decisions,
 ) -> None:
     decisions.decide(KEY, APPROVED, at=START)
@@ -160,7 +160,7 @@ def test_a_release_that_was_approved_and_is_too_late_stays_here_and_one_that_lef
     assert outcome_of(decisions, AUTO, LEAVES, report_key(1)) is APPROVED
 
 
-def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decisions) -> None:
+def test_decisions_in_older_file_format_count_without_reason(decisions: Decisions) -> None:
     with sqlite3.connect(decisions.path) as connection:
         connection.execute(
             "CREATE TABLE decision (id INTEGER PRIMARY KEY, kind INTEGER NOT NULL,"
@@ -177,7 +177,9 @@ def test_decisions_of_an_older_version_count_and_do_not_say_why(decisions: Decis
     assert reason_of(decisions, AUTO, START, report_key(1)) is WithholdReason.TOO_LATE
 
 
-def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: ReleaseGate) -> None:
+def test_release_withheld_in_advance_is_not_charged(
+    ledger: PrivacyLedger, gate: ReleaseGate
+) -> None:
     Decisions(ledger).decide(KEY, WITHHELD, at=START)
     for mode in ReleaseMode:
         with pytest.raises(WithheldError):
@@ -185,7 +187,7 @@ def test_withholding_in_advance_charges_nothing(ledger: PrivacyLedger, gate: Rel
     assert ledger.entries() == ()
 
 
-def test_a_slot_that_asks_is_sealed_and_leaves_only_if_approved(
+def test_release_in_ask_mode_is_sealed_and_dispatched_only_if_approved(
     ledger: PrivacyLedger, gate: ReleaseGate
 ) -> None:
     sealed = gate.seal(KEY, empty_report, at=OPEN, mode=ASK)
@@ -197,7 +199,7 @@ def test_a_slot_that_asks_is_sealed_and_leaves_only_if_approved(
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
-def test_withholding_what_is_sealed_gives_nothing_back_and_draws_nothing_again(
+def test_withheld_sealed_release_is_neither_refunded_nor_sampled_again(
     ledger: PrivacyLedger, gate: ReleaseGate
 ) -> None:
     sealed = gate.seal(KEY, empty_report, at=OPEN, mode=ASK)
@@ -213,7 +215,7 @@ def test_withholding_what_is_sealed_gives_nothing_back_and_draws_nothing_again(
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.DRAWN]
 
 
-def test_a_file_that_is_none_of_ours_stops_the_release(
+def test_corrupt_decisions_file_blocks_release(
     ledger: PrivacyLedger, decisions: Decisions, gate: ReleaseGate
 ) -> None:
     decisions.path.write_bytes(b"hello" * 500)
@@ -222,7 +224,7 @@ def test_a_file_that_is_none_of_ours_stops_the_release(
     assert ledger.entries() == ()
 
 
-def test_a_crash_while_deciding_leaves_the_decision_before(
+def test_decision_write_failure_keeps_previous_decision(
     decisions: Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions.decide(KEY, APPROVED, at=START)

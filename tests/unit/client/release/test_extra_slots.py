@@ -1,4 +1,4 @@
-"""Of the extra slots so many are charged as the calendar has, whichever these are."""
+"""Tests of extra slots: a period charges at most the number that its calendar allows."""
 
 import shutil
 from dataclasses import replace
@@ -38,12 +38,12 @@ def test_extra_slots_are_charged_up_to_their_number_in_any_windows(ledger: Priva
         ledger.reserve(extra_key(window), open_at(window))
     with pytest.raises(ExtraSlotsSpentError, match="all 2 of this period are spent"):
         ledger.reserve(extra_key(5), open_at(5))
-    ledger.reserve(update_key(5), open_at(5))  # ordinary ones are not touched by it
+    ledger.reserve(update_key(5), open_at(5))  # ordinary slots are unaffected
     assert len(ledger.entries()) == 3
 
 
 @pytest.mark.slow
-def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path: Path) -> None:
+def test_schedule_cost_includes_chargeable_extra_slots(tmp_path: Path) -> None:
     planned = plan_schedule(LARGE, calendar(extra=2, extra_windows=2))
     schedule = planned.schedule
     assert len(schedule.at_most()) == len(schedule.slots) - 2 * 6 + 2 * 2
@@ -60,19 +60,19 @@ def test_what_all_slots_cost_counts_the_extra_ones_that_may_be_charged(tmp_path:
 
 
 @pytest.mark.slow
-def test_one_extra_slot_more_would_cost_more_than_the_budget() -> None:
+def test_schedule_with_one_more_extra_slot_would_exceed_the_budget() -> None:
     schedule = plan_schedule(LARGE, calendar(extra=1, extra_windows=1)).schedule
     more = next(slot for slot in schedule.slots if schedule.is_extra(slot.key))
     events = [*to_events(schedule.at_most()), to_event(more.parameters)]
     assert epsilon(events, LARGE.delta) > LARGE.epsilon
 
 
-def test_the_calendar_knows_its_extra_slots_on_the_wire() -> None:
+def test_schedule_with_extra_slots_round_trips_through_encoding() -> None:
     schedule = with_extra_slots()
     assert decode_schedule(encode_schedule(schedule)) == schedule
 
 
-def test_extra_slots_are_equal_to_each_other() -> None:
+def test_schedule_with_unequal_extra_slots_is_refused() -> None:
     schedule = with_extra_slots()
     other = Slot(extra_key(3), LinearizedParameters(41.0, 2000))
     slots = [other if slot.key == other.key else slot for slot in schedule.slots]
@@ -81,18 +81,18 @@ def test_extra_slots_are_equal_to_each_other() -> None:
 
 
 @pytest.mark.parametrize(("extra", "windows"), [(1, 0), (0, 1), (1, -1), (1, 7)])
-def test_a_calendar_that_contradicts_itself_is_refused(extra: int, windows: int) -> None:
+def test_calendar_with_inconsistent_extra_slots_is_refused(extra: int, windows: int) -> None:
     with pytest.raises(ConfigurationError, match="extra_windows"):
         calendar(extra=extra, extra_windows=windows)
 
 
-def test_no_extra_slot_is_announced_as_the_next_one() -> None:
+def test_next_slots_omit_extra_slots() -> None:
     schedule = with_extra_slots()
     assert next_slots(schedule, charged=[update_key(0)], at=START) == (update_key(1),)
 
 
 @pytest.mark.parametrize(("forgotten", "opened"), [([1], 3), ([0, 1], 3), ([], 0)])
-def test_a_reconciled_backup_charges_as_many_as_may_have_been_drawn(
+def test_ledger_reconcile_of_backup_charges_extra_slots_possibly_released(
     ledger: PrivacyLedger, tmp_path: Path, forgotten: list[int], opened: int
 ) -> None:
     shutil.copy(ledger.path, tmp_path / "backup")
@@ -110,7 +110,7 @@ def test_a_reconciled_backup_charges_as_many_as_may_have_been_drawn(
 
 
 @pytest.mark.slow
-def test_without_extra_windows_nothing_changes() -> None:
+def test_schedule_without_extra_windows_is_unchanged() -> None:
     plain = plan_schedule(LARGE, calendar())
     assert plain.schedule.at_most() == plain.schedule.slots
     more = plan_schedule(LARGE, calendar(extra=1, extra_windows=1))

@@ -43,9 +43,9 @@ from fedperf_shared.wire.codec import (
     encode_receipt,
     encode_signed_receipt,
 )
+from tests.fakes.cell_queries import DIRECTED
 from tests.fakes.coordinator import membership_with
 from tests.fakes.empty_reports import empty_report
-from tests.fakes.questions import DIRECTED
 from tests.fakes.released import release_now
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise, seeded
@@ -80,7 +80,7 @@ def gate(ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey) -> ReleaseGate:
 
 
 class CountingMechanism:
-    """The report of an empty window, counting how often it is drawn and with what."""
+    """Mechanism that returns an empty report and records the slots for which it is called."""
 
     def __init__(self) -> None:
         self.slots: list[Slot] = []
@@ -94,7 +94,7 @@ def update_of(slot: Slot, noise: NoiseSource) -> NoisySum:
     return noise_alone(noise, slot, version=4)
 
 
-def test_a_repeated_request_gets_the_stored_bytes(
+def test_gate_with_repeated_request_returns_stored_bytes(
     gate: ReleaseGate, ledger: PrivacyLedger, key: ec.EllipticCurvePrivateKey
 ) -> None:
     mechanism = CountingMechanism()
@@ -106,7 +106,7 @@ def test_a_repeated_request_gets_the_stored_bytes(
     assert [entry.state for entry in ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
-def test_what_leaves_is_signed_and_made_with_the_schedules_parameters(
+def test_gate_signs_release_made_with_schedule_parameters(
     gate: ReleaseGate, key: ec.EllipticCurvePrivateKey
 ) -> None:
     mechanism = CountingMechanism()
@@ -118,7 +118,7 @@ def test_what_leaves_is_signed_and_made_with_the_schedules_parameters(
     assert report.slot == report_key(2)
 
 
-def test_the_charge_stands_before_the_noise_is_drawn(
+def test_gate_charges_the_slot_before_noise_is_sampled(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     seen: list[ReleaseState] = []
@@ -131,9 +131,7 @@ def test_the_charge_stands_before_the_noise_is_drawn(
     assert seen == [ReleaseState.RESERVED]
 
 
-def test_nothing_is_drawn_for_a_slot_that_is_refused(
-    gate: ReleaseGate, ledger: PrivacyLedger
-) -> None:
+def test_gate_with_refused_slot_samples_no_noise(gate: ReleaseGate, ledger: PrivacyLedger) -> None:
     mechanism = CountingMechanism()
     with pytest.raises(SlotNotPlannedError):
         release_now(gate, report_key(77), mechanism, at=open_at(0))
@@ -143,7 +141,7 @@ def test_nothing_is_drawn_for_a_slot_that_is_refused(
     assert ledger.entries() == ()
 
 
-def test_a_mechanism_that_fails_wastes_its_slot_and_nothing_leaves(
+def test_gate_with_failing_mechanism_spends_slot_and_releases_nothing(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     def failing(slot: Slot, noise: NoiseSource) -> NoisySum:
@@ -179,7 +177,7 @@ def _too_short(slot: Slot, noise: NoiseSource) -> NoisySum:
 @pytest.mark.parametrize(
     "mechanism", [_of_another_slot, _of_another_kind, _a_directed_one, _too_short]
 )
-def test_only_the_release_of_the_slot_leaves(
+def test_gate_refuses_release_of_another_slot_kind_or_size(
     gate: ReleaseGate, ledger: PrivacyLedger, mechanism: Mechanism
 ) -> None:
     with pytest.raises(MalformedReleaseError):
@@ -198,7 +196,7 @@ def staged(tmp_path: Path) -> PrivacyLedger:
     )
 
 
-def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
+def test_gate_releases_sixteen_values_for_a_directed_slot(
     staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey
 ) -> None:
     gate = ReleaseGate(staged, seeded(), key)
@@ -215,7 +213,7 @@ def test_a_directed_slot_releases_its_sixteen_numbers_and_nothing_else(
 
 
 @pytest.mark.parametrize("size", [15, 17, 192])
-def test_a_directed_slot_lets_no_other_size_out(
+def test_gate_refuses_directed_report_of_another_size(
     staged: PrivacyLedger, key: ec.EllipticCurvePrivateKey, size: int
 ) -> None:
     def wrong(slot: Slot, noise: NoiseSource) -> NoisySum:
@@ -226,9 +224,7 @@ def test_a_directed_slot_lets_no_other_size_out(
         release_now(gate, DIRECTED, wrong, at=staged.schedule.opens_at(DIRECTED))
 
 
-def test_an_update_by_dp_sgd_does_not_leave_even_in_a_slot_of_its_own(
-    tmp_path: Path, key: ec.EllipticCurvePrivateKey
-) -> None:
+def test_gate_refuses_dp_sgd_update(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     def made(slot: Slot, noise: NoiseSource) -> ModelUpdate:
         del noise
         return ModelUpdate(slot.key, 1, 4, (np.zeros(2, np.float32),))
@@ -238,14 +234,14 @@ def test_an_update_by_dp_sgd_does_not_leave_even_in_a_slot_of_its_own(
         release_now(
             ReleaseGate(ledger, seeded(), key),
             update_key(0),
-            made,  # type: ignore[arg-type]  # what an older version made
+            made,  # type: ignore[arg-type]  # a release kind of an older version
             at=open_at(0),
         )
     assert ledger.stored(update_key(0)) is None
 
 
 @pytest.mark.parametrize("width", [DIRECTIONS - 1, 0])
-def test_a_step_at_a_tangent_of_another_size_does_not_leave(
+def test_gate_refuses_linearized_update_of_another_size_or_kind(
     tmp_path: Path, key: ec.EllipticCurvePrivateKey, width: int
 ) -> None:
     def wrong(slot: Slot, noise: NoiseSource) -> NoisySum:
@@ -272,7 +268,7 @@ def preview_of(ledger: PrivacyLedger, key: SlotKey, make_public: Mechanism) -> P
     )
 
 
-def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
+def test_preview_charges_nothing_and_has_the_size_of_the_release(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     release_now(gate, report_key(0), CountingMechanism(), at=open_at(0))
@@ -287,7 +283,7 @@ def test_a_preview_charges_nothing_and_has_the_size_of_the_release(
     assert "192 noisy integers" in shown.schema[1]
 
 
-def test_a_preview_of_an_update_says_how_many_numbers_leave(ledger: PrivacyLedger) -> None:
+def test_preview_of_update_states_count_of_values_and_noise(ledger: PrivacyLedger) -> None:
     shown = preview_of(ledger, update_key(1), update_of)
     assert shown.schema[1:] == (f"values: {DIRECTIONS} noisy integers",)
     assert shown.slot.parameters.noise_multiplier == 40.0
@@ -297,7 +293,7 @@ def test_a_preview_of_an_update_says_how_many_numbers_leave(ledger: PrivacyLedge
         preview_of(ledger, update_key(1), empty_report)
 
 
-def test_the_next_slots_are_one_of_each_kind_that_may_still_be_made(ledger: PrivacyLedger) -> None:
+def test_next_slots_are_one_of_each_kind_that_can_still_be_released(ledger: PrivacyLedger) -> None:
     def upcoming(*charged: SlotKey, at: datetime) -> set[SlotKey]:
         return set(next_slots(ledger.schedule, charged=charged, at=at))
 
@@ -338,7 +334,7 @@ def stored_receipt(
     return release
 
 
-def test_a_receipt_is_kept_only_with_the_coordinators_signature(
+def test_ledger_stores_receipt_only_with_coordinator_signature(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     released = release_now(gate, report_key(0), CountingMechanism(), at=open_at(0)).payload
@@ -366,7 +362,7 @@ def test_a_receipt_is_kept_only_with_the_coordinators_signature(
         ({"key": report_key(1)}, "another slot or period"),
     ],
 )
-def test_a_receipt_of_another_signer_organization_period_or_slot_changes_nothing(
+def test_receipt_of_another_signer_organization_period_or_slot_is_refused(
     ledger: PrivacyLedger, changes: dict[str, object], message: str
 ) -> None:
     before = contents(ledger.path.parent)
@@ -376,7 +372,7 @@ def test_a_receipt_of_another_signer_organization_period_or_slot_changes_nothing
     assert contents(ledger.path.parent) == before
 
 
-def test_a_receipt_for_what_was_forgotten_keeps_back_what_was_sealed_and_stops_every_draw(
+def test_receipt_for_unrecorded_release_blocks_sealed_and_new_releases(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
     gate.seal(report_key(0), CountingMechanism(), at=open_at(0), mode=ReleaseMode.AUTO)
@@ -390,10 +386,13 @@ def test_a_receipt_for_what_was_forgotten_keeps_back_what_was_sealed_and_stops_e
     assert mechanism.slots == []
 
 
-def test_what_was_sealed_when_an_operator_reconciled_never_leaves(
+def test_release_sealed_before_reconciliation_is_never_sent(
     gate: ReleaseGate, ledger: PrivacyLedger
 ) -> None:
-    """Its slot may have been drawn before; what had left is settled and may be sent again."""
+    """Noise may have been sampled for its slot before.
+
+    A release that was already sent is settled and may be sent again.
+    """
     release_now(gate, report_key(0), CountingMechanism(), at=open_at(0))
     gate.seal(update_key(0), update_of, at=open_at(0), mode=ReleaseMode.AUTO)
     with pytest.raises(LedgerDisagreesError):

@@ -52,7 +52,7 @@ def backup_of(path: Path) -> Path:
     return copy
 
 
-def test_a_slot_goes_from_reserved_to_drawn_to_handed_out(ledger: PrivacyLedger) -> None:
+def test_slot_passes_from_reserved_to_sampled_to_sent(ledger: PrivacyLedger) -> None:
     key, at = report_key(0), open_at(0)
     states = []
     slot = ledger.reserve(key, at)
@@ -68,7 +68,7 @@ def test_a_slot_goes_from_reserved_to_drawn_to_handed_out(ledger: PrivacyLedger)
     assert ledger.entries()[0].payload_bytes == len(BYTES.payload)
 
 
-def test_everything_is_in_the_file(ledger: PrivacyLedger) -> None:
+def test_ledger_reopened_restores_budget_schedule_and_entries(ledger: PrivacyLedger) -> None:
     ledger.reserve(report_key(0), open_at(0))
     ledger.commit(report_key(0), BYTES)
     again = PrivacyLedger.open(ledger.path)
@@ -77,7 +77,7 @@ def test_everything_is_in_the_file(ledger: PrivacyLedger) -> None:
     assert again.stored(report_key(0)) == BYTES
 
 
-def test_a_slot_is_never_reserved_twice_drawn_or_not(ledger: PrivacyLedger) -> None:
+def test_ledger_reserves_a_slot_only_once(ledger: PrivacyLedger) -> None:
     ledger.reserve(report_key(0), open_at(0))
     with pytest.raises(SlotSpentError, match="is spent \\(reserved\\)"):
         ledger.reserve(report_key(0), open_at(1))
@@ -86,7 +86,7 @@ def test_a_slot_is_never_reserved_twice_drawn_or_not(ledger: PrivacyLedger) -> N
         PrivacyLedger.open(ledger.path).reserve(report_key(0), open_at(1))
 
 
-def test_a_slot_outside_of_the_schedule_is_refused_and_leaves_no_trace(
+def test_ledger_reserve_of_unplanned_slot_is_refused_and_not_stored(
     ledger: PrivacyLedger,
 ) -> None:
     with pytest.raises(SlotNotPlannedError, match="report-9-0 is not in the schedule"):
@@ -94,21 +94,21 @@ def test_a_slot_outside_of_the_schedule_is_refused_and_leaves_no_trace(
     assert ledger.entries() == ()
 
 
-def test_a_slot_is_not_made_before_it_opens_or_after_the_period(ledger: PrivacyLedger) -> None:
+def test_ledger_reserve_before_slot_opens_or_after_period_is_refused(ledger: PrivacyLedger) -> None:
     for at in (START, open_at(1) - timedelta(hours=2), END + timedelta(seconds=1)):
         with pytest.raises(SlotNotDueError):
             ledger.reserve(report_key(1), at)
     assert ledger.entries() == ()
 
 
-def test_a_schedule_that_overspends_never_gets_a_ledger(tmp_path: Path) -> None:
+def test_ledger_create_with_overspending_schedule_is_refused(tmp_path: Path) -> None:
     too_loud = schedule(report=ReportParameters(2.0, 1.5))
     with pytest.raises(PrivacyRefusedError, match="the schedule would cost epsilon"):
         PrivacyLedger.create(tmp_path / "ledger", BUDGET, too_loud)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_budget_that_the_schedule_overspends_is_refused_at_the_first_charge(
+def test_ledger_over_budget_refuses_first_charge_and_stores_no_entry(
     ledger: PrivacyLedger,
 ) -> None:
     total = epsilon(to_events(ledger.schedule.slots), BUDGET.delta)
@@ -120,7 +120,7 @@ def test_a_budget_that_the_schedule_overspends_is_refused_at_the_first_charge(
     assert ledger.entries() == ()
 
 
-def test_epsilon_shown_is_epsilon_recomputed_from_the_schedule(ledger: PrivacyLedger) -> None:
+def test_ledger_spent_equals_epsilon_recomputed_from_schedule(ledger: PrivacyLedger) -> None:
     assert ledger.spent(END) == 0.0
     for window in range(3):
         ledger.reserve(report_key(window), open_at(window))
@@ -131,7 +131,7 @@ def test_epsilon_shown_is_epsilon_recomputed_from_the_schedule(ledger: PrivacyLe
     assert ledger.spent(open_at(0)) == epsilon(to_events(first), BUDGET.delta)
 
 
-def test_bytes_are_stored_once_and_only_for_a_reserved_slot(ledger: PrivacyLedger) -> None:
+def test_ledger_stores_bytes_once_and_only_for_a_reserved_slot(ledger: PrivacyLedger) -> None:
     with pytest.raises(SlotNotReservedError):
         ledger.commit(report_key(0), BYTES)
     with pytest.raises(SlotNotReservedError):
@@ -157,14 +157,14 @@ def test_bytes_are_stored_once_and_only_for_a_reserved_slot(ledger: PrivacyLedge
     ("table", "column"),
     [("promise", "epsilon"), ("reserved", "slot"), ("drawn", "payload"), ("handed_out", "rowid")],
 )
-def test_no_statement_changes_or_deletes_what_is_written(
+def test_ledger_tables_refuse_update_delete_and_replace(
     ledger: PrivacyLedger, table: str, column: str, statement: str
 ) -> None:
     ledger.reserve(report_key(0), open_at(0))
     ledger.commit(report_key(0), BYTES)
     ledger.dispatch(report_key(0), open_at(0))
     column = "handed_out_unix_ms" if table == "handed_out" else column
-    connection = sqlite3.connect(ledger.path)  # without any pragma of ours
+    connection = sqlite3.connect(ledger.path)  # without the ledger's pragmas
     try:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             connection.execute(statement.format(table=table, column=column))
@@ -172,7 +172,7 @@ def test_no_statement_changes_or_deletes_what_is_written(
         connection.close()
 
 
-def test_charges_are_numbered_without_a_gap(ledger: PrivacyLedger) -> None:
+def test_ledger_charges_are_numbered_without_gaps(ledger: PrivacyLedger) -> None:
     ledger.reserve(report_key(0), open_at(0))
     connection = sqlite3.connect(ledger.path)
     try:
@@ -185,7 +185,7 @@ def test_charges_are_numbered_without_a_gap(ledger: PrivacyLedger) -> None:
         connection.close()
 
 
-def test_eight_threads_reserve_each_slot_once(ledger: PrivacyLedger) -> None:
+def test_ledger_reserves_each_slot_once_across_eight_threads(ledger: PrivacyLedger) -> None:
     won: list[SlotKey] = []
     lost: list[SlotKey] = []
     start = threading.Barrier(8)
@@ -211,7 +211,9 @@ def test_eight_threads_reserve_each_slot_once(ledger: PrivacyLedger) -> None:
     assert ledger.disagreement() is None
 
 
-def test_a_restored_backup_refuses_until_an_operator_reconciles(ledger: PrivacyLedger) -> None:
+def test_ledger_restored_from_backup_refuses_charges_until_reconciled(
+    ledger: PrivacyLedger,
+) -> None:
     ledger.reserve(report_key(0), open_at(0))
     backup = backup_of(ledger.path)
     ledger.reserve(report_key(1), open_at(1))
@@ -228,7 +230,7 @@ def test_a_restored_backup_refuses_until_an_operator_reconciles(ledger: PrivacyL
     assert [entry.reconciled for entry in restored.entries()].count(True) == 3
 
 
-def test_a_receipt_for_something_forgotten_refuses_until_reconciled(
+def test_ledger_with_receipt_for_unrecorded_release_refuses_until_reconciled(
     ledger: PrivacyLedger,
 ) -> None:
     backup = backup_of(ledger.path)
@@ -237,7 +239,7 @@ def test_a_receipt_for_something_forgotten_refuses_until_reconciled(
     ledger.commit(report_key(0), BYTES)
     ledger.confirm(receipt(ledger, report_key(0)))
     backup.replace(ledger.path)
-    counter_path(ledger.path).write_bytes(counter)  # restored as well, only the receipt is new
+    counter_path(ledger.path).write_bytes(counter)  # also restored: only the receipt is newer
     restored = PrivacyLedger.open(ledger.path)
     with pytest.raises(LedgerDisagreesError, match="receipt 1 confirms a release"):
         restored.reserve(report_key(0), open_at(0))
@@ -245,7 +247,7 @@ def test_a_receipt_for_something_forgotten_refuses_until_reconciled(
     restored.reserve(report_key(1), open_at(1))
 
 
-def test_a_receipt_for_other_bytes_stops_everything_until_an_operator_decides(
+def test_ledger_with_receipt_for_other_bytes_refuses_until_reconciled(
     ledger: PrivacyLedger,
 ) -> None:
     ledger.reserve(report_key(0), open_at(0))
@@ -256,11 +258,11 @@ def test_a_receipt_for_other_bytes_stops_everything_until_an_operator_decides(
     with pytest.raises(LedgerDisagreesError, match="other bytes"):
         again.reserve(report_key(1), open_at(1))
     again.reconcile(open_at(0))
-    again.confirm(receipt(ledger, report_key(0)))  # settled: it stops nothing any more
+    again.confirm(receipt(ledger, report_key(0)))  # settled: it blocks no release any more
     again.reserve(report_key(1), open_at(1))
 
 
-def test_a_later_good_receipt_does_not_hide_one_that_disagrees(ledger: PrivacyLedger) -> None:
+def test_ledger_disagreement_persists_after_a_later_valid_receipt(ledger: PrivacyLedger) -> None:
     for window, payload in ((0, b"others"), (1, BYTES.payload)):
         ledger.reserve(report_key(window), open_at(window))
         ledger.commit(report_key(window), SignedRelease(payload, b""))
@@ -270,7 +272,7 @@ def test_a_later_good_receipt_does_not_hide_one_that_disagrees(ledger: PrivacyLe
     assert "receipt 1 confirms other bytes" in str(ledger.disagreement())
 
 
-def test_an_older_receipt_does_not_replace_a_newer_one(ledger: PrivacyLedger) -> None:
+def test_ledger_keeps_newest_receipt(ledger: PrivacyLedger) -> None:
     for window in range(2):
         ledger.reserve(report_key(window), open_at(window))
         ledger.commit(report_key(window), BYTES)
@@ -279,7 +281,7 @@ def test_an_older_receipt_does_not_replace_a_newer_one(ledger: PrivacyLedger) ->
     assert read_confirmed(ledger.path) == receipt(ledger, report_key(1), sequence=2)
 
 
-def test_a_backup_restored_with_all_its_files_is_found_by_the_next_receipt(
+def test_ledger_backup_with_all_files_is_detected_by_next_receipt(
     ledger: PrivacyLedger,
 ) -> None:
     home = ledger.path.parent
@@ -298,7 +300,9 @@ def test_a_backup_restored_with_all_its_files_is_found_by_the_next_receipt(
         restored.reserve(report_key(1), open_at(1))
 
 
-def test_a_missing_or_foreign_counter_refuses(ledger: PrivacyLedger, tmp_path: Path) -> None:
+def test_ledger_with_missing_foreign_or_damaged_counter_refuses_charges(
+    ledger: PrivacyLedger, tmp_path: Path
+) -> None:
     ledger.reserve(report_key(0), open_at(0))
     counter = counter_path(ledger.path)
     content = counter.read_text()
@@ -314,7 +318,7 @@ def test_a_missing_or_foreign_counter_refuses(ledger: PrivacyLedger, tmp_path: P
     assert len(ledger.entries()) == 1
 
 
-def test_a_counter_left_one_behind_by_a_crash_heals(ledger: PrivacyLedger) -> None:
+def test_ledger_counter_one_behind_after_a_crash_recovers(ledger: PrivacyLedger) -> None:
     before = counter_path(ledger.path).read_bytes()
     ledger.reserve(report_key(0), open_at(0))
     counter_path(ledger.path).write_bytes(before)
@@ -322,7 +326,7 @@ def test_a_counter_left_one_behind_by_a_crash_heals(ledger: PrivacyLedger) -> No
     assert ledger.disagreement() is None
 
 
-def test_a_second_crash_at_the_same_place_heals_as_well(
+def test_ledger_counter_never_advanced_over_several_crashes_recovers(
     ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as crash:
@@ -333,7 +337,7 @@ def test_a_second_crash_at_the_same_place_heals_as_well(
     ledger.reserve(report_key(3), open_at(3))
 
 
-def test_a_period_starts_once(ledger: PrivacyLedger) -> None:
+def test_ledger_create_for_a_started_period_is_refused(ledger: PrivacyLedger) -> None:
     with pytest.raises(StorageError, match="a period starts once"):
         PrivacyLedger.create(ledger.path, BUDGET, schedule())
     ledger.reserve(report_key(0), open_at(0))
@@ -343,7 +347,7 @@ def test_a_period_starts_once(ledger: PrivacyLedger) -> None:
     assert not ledger.path.exists()
 
 
-def test_a_crash_while_a_ledger_is_made_leaves_none_and_the_next_start_makes_it(
+def test_ledger_create_interrupted_leaves_no_file_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ledger.sqlite"
@@ -409,7 +413,7 @@ def _torn(path: Path) -> None:
         (_torn, "damaged|cannot be used"),
     ],
 )
-def test_a_file_that_is_no_ledger_is_one_clear_line(
+def test_ledger_open_of_invalid_file_raises_one_line_storage_error(
     tmp_path: Path, make: Callable[[Path], object], message: str
 ) -> None:
     path = tmp_path / "ledger.sqlite"
@@ -419,6 +423,6 @@ def test_a_file_that_is_no_ledger_is_one_clear_line(
     assert "\n" not in str(refused.value)
 
 
-def test_only_the_owner_reads_the_ledger(ledger: PrivacyLedger) -> None:
+def test_ledger_and_counter_are_readable_by_owner_only(ledger: PrivacyLedger) -> None:
     assert ledger.path.stat().st_mode & 0o077 == 0
     assert counter_path(ledger.path).stat().st_mode & 0o077 == 0

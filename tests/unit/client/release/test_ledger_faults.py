@@ -1,4 +1,4 @@
-"""Processes that are killed at every step between reserving and handing out."""
+"""Tests of the ledger with processes killed at every step between charge and dispatch."""
 
 import multiprocessing
 import os
@@ -82,7 +82,7 @@ def only_entry(path: Path) -> LedgerEntry:
 @pytest.mark.parametrize(
     "death", [_dies_between_charge_and_counter, _dies_before_the_draw, _dies_after_the_draw]
 )
-def test_a_slot_killed_after_its_charge_is_wasted_and_the_next_one_goes(
+def test_process_killed_after_charge_wastes_its_slot_and_allows_the_next(
     tmp_path: Path, death: Callable[[Path], None]
 ) -> None:
     path = new_ledger(tmp_path).path
@@ -97,14 +97,14 @@ def test_a_slot_killed_after_its_charge_is_wasted_and_the_next_one_goes(
     assert ledger.disagreement() is None
 
 
-def test_a_process_killed_inside_the_charge_charges_nothing(tmp_path: Path) -> None:
+def test_process_killed_inside_charge_stores_no_charge(tmp_path: Path) -> None:
     path = new_ledger(tmp_path).path
     run_and_die(_dies_inside_the_charge, path)
     assert PrivacyLedger.open(path).entries() == ()
     assert _release(path).payload
 
 
-def test_a_release_killed_before_it_was_handed_out_leaves_as_it_was_stored(
+def test_process_killed_before_dispatch_sends_stored_bytes_on_restart(
     tmp_path: Path,
 ) -> None:
     path = new_ledger(tmp_path).path
@@ -121,7 +121,7 @@ def _releases_all(path: Path) -> None:
         release_now(gate, report_key(window), empty_report, at=open_at(window))
 
 
-def test_kills_at_any_moment_leave_every_slot_unspent_wasted_or_stored(tmp_path: Path) -> None:
+def test_process_killed_at_any_time_leaves_slots_unspent_wasted_or_stored(tmp_path: Path) -> None:
     for attempt in range(6):
         directory = tmp_path / str(attempt)
         directory.mkdir()

@@ -1,4 +1,4 @@
-"""What stands beside the ledger survives a loss of power."""
+"""Tests of the files beside the ledger: they survive a loss of power."""
 
 import os
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fedperf_client.release.ledger_files import (
 
 
 def steps_to_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path, int]]:
-    """Every sync and replacement from now on: which, of what, and the bytes of a file then."""
+    """Record every sync and replacement as operation, path and file size in bytes."""
     steps: list[tuple[str, Path, int]] = []
     fsync, replace = os.fsync, os.replace
 
@@ -46,7 +46,7 @@ def steps_to_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path, int]
         ),
     ],
 )
-def test_a_new_file_is_on_disk_before_it_replaces_the_old_one_and_its_directory_after(
+def test_ledger_files_are_synced_before_replacement_and_directory_after(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     path_of: Callable[[Path], Path],

@@ -1,4 +1,4 @@
-"""A charge costs the same after ten thousand charges as after ten."""
+"""A charge takes the same work after ten thousand charges as after ten."""
 
 import sqlite3
 from datetime import timedelta
@@ -37,7 +37,7 @@ def long_schedule() -> Schedule:
 
 
 def charged(path: Path, schedule: Schedule, count: int) -> PrivacyLedger:
-    """A ledger with that many charges, written at once."""
+    """Return a ledger with `count` charges, inserted at once."""
     ledger = PrivacyLedger.create(path, PrivacyBudget(1.0, 1e-5), schedule)
     period = schedule.calendar.period
     rows = [
@@ -71,7 +71,7 @@ def next_slots(ledger: PrivacyLedger) -> list[SlotKey]:
 
 
 def steps_of_a_charge(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Steps of SQLite's machine for the next charge."""
+    """Count the steps of SQLite's virtual machine for the next charge."""
     key = next_slots(ledger)[0]
     steps = 0
 
@@ -93,7 +93,7 @@ def steps_of_a_charge(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-def test_a_charge_takes_as_many_steps_after_ten_thousand_as_after_ten(
+def test_ledger_charge_takes_constant_sqlite_steps_after_ten_thousand(
     ledgers: tuple[PrivacyLedger, PrivacyLedger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few, many = (steps_of_a_charge(ledger, monkeypatch) for ledger in ledgers)
@@ -102,7 +102,7 @@ def test_a_charge_takes_as_many_steps_after_ten_thousand_as_after_ten(
     assert abs(many - few) <= 10
 
 
-def test_charges_compose_no_mechanism_anew(
+def test_ledger_composes_mechanisms_once_per_opened_ledger(
     ledgers: tuple[PrivacyLedger, PrivacyLedger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     composed: list[frozenset[tuple[DpEvent, int]]] = []
@@ -120,5 +120,5 @@ def test_charges_compose_no_mechanism_anew(
         first, second = next_slots(opened)[:2]
         opened.reserve(first, END)
         opened.reserve(second, END)
-    # Once for each process that opens a ledger: one kind of event, counted.
+    # Each process that opens a ledger composes once: one kind of event with its count.
     assert [[count for _, count in counts] for counts in composed] == [[WINDOWS * A_WINDOW]] * 2

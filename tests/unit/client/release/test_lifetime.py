@@ -1,4 +1,4 @@
-"""All periods together are held to one promise, however ledgers come and go."""
+"""Tests of the lifetime record: one budget limits all periods, even if ledgers are lost."""
 
 import shutil
 import sqlite3
@@ -54,7 +54,7 @@ def cost(*schedules: Schedule) -> float:
     return epsilon(to_events(slot for each in schedules for slot in each.slots), BUDGET.delta)
 
 
-def test_periods_begin_until_the_lifetime_has_no_room_left(tmp_path: Path) -> None:
+def test_lifetime_record_refuses_a_period_beyond_the_lifetime_budget(tmp_path: Path) -> None:
     for number in range(10):
         total = cost(*(of_year(earlier) for earlier in range(number + 1)))
         if total > NARROW.epsilon:
@@ -69,25 +69,23 @@ def test_periods_begin_until_the_lifetime_has_no_room_left(tmp_path: Path) -> No
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert len(record(tmp_path).periods()) == number
     earlier = PrivacyLedger.open(tmp_path / "ledger-0.sqlite")
-    earlier.reserve(report_key(0), open_at(0))  # what has begun goes on
+    earlier.reserve(report_key(0), open_at(0))  # an active period continues
 
 
-def test_the_promise_of_the_first_period_holds_for_good(tmp_path: Path) -> None:
+def test_lifetime_budget_of_first_period_cannot_be_raised(tmp_path: Path) -> None:
     begin(tmp_path, 0, lifetime=BUDGET)
     with pytest.raises(LifetimeExceededError):
         begin(tmp_path, 1, lifetime=PrivacyBudget(1000.0, BUDGET.delta))
     assert record(tmp_path).promise == BUDGET
 
 
-def test_without_a_declared_lifetime_it_is_ten_periods_worth(tmp_path: Path) -> None:
+def test_lifetime_budget_defaults_to_ten_periods(tmp_path: Path) -> None:
     PrivacyLedger.create(tmp_path / "ledger.sqlite", BUDGET, schedule())
     assert record(tmp_path).promise == BUDGET.default_lifetime == PrivacyBudget(10.0, BUDGET.delta)
 
 
 @pytest.mark.parametrize("days", [-100, 100])
-def test_periods_that_overlap_would_spend_two_budgets_at_once_and_are_refused(
-    tmp_path: Path, days: int
-) -> None:
+def test_overlapping_periods_are_refused(tmp_path: Path, days: int) -> None:
     begin(tmp_path, 0)
     moved = of_year(0)
     period = replace(moved.calendar.period, start=START + timedelta(days=days))
@@ -103,7 +101,7 @@ def test_lifetime_period_that_ends_where_another_begins_is_accepted(tmp_path: Pa
     assert [each.period.start for each in record(tmp_path).periods()] == [START, START + YEAR]
 
 
-def test_a_start_that_was_cut_off_goes_on_with_what_it_had_charged(
+def test_ledger_create_after_interruption_keeps_recorded_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -120,7 +118,7 @@ def test_a_start_that_was_cut_off_goes_on_with_what_it_had_charged(
     begun.reserve(report_key(0), open_at(0))
 
 
-def test_a_period_whose_ledger_and_counter_are_gone_does_not_begin_again(tmp_path: Path) -> None:
+def test_period_whose_ledger_and_counter_are_lost_cannot_begin_again(tmp_path: Path) -> None:
     ledger = begin(tmp_path, 0)
     ledger.reserve(report_key(0), open_at(0))
     ledger.path.unlink()
@@ -149,7 +147,7 @@ def take_a_foreign_counter(directory: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [lose_record, lose_record_and_counter, lose_counter, take_a_foreign_counter]
 )
-def test_a_record_that_forgot_begins_no_period_until_an_operator_reconciles(
+def test_incomplete_lifetime_record_refuses_periods_until_reconciled(
     tmp_path: Path, spoil: object
 ) -> None:
     ledger = begin(tmp_path, 0)
@@ -165,7 +163,7 @@ def test_a_record_that_forgot_begins_no_period_until_an_operator_reconciles(
     begin(tmp_path, 1)
 
 
-def test_a_restored_record_is_told_from_a_whole_one(tmp_path: Path) -> None:
+def test_lifetime_record_restored_from_backup_is_detected_and_reconciled(tmp_path: Path) -> None:
     first = begin(tmp_path, 0)
     backup = lifetime_path(tmp_path).with_suffix(".backup")
     shutil.copy(lifetime_path(tmp_path), backup)
@@ -179,7 +177,7 @@ def test_a_restored_record_is_told_from_a_whole_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["promise", "period"])
-def test_nothing_in_the_record_changes(tmp_path: Path, table: str) -> None:
+def test_lifetime_record_is_append_only(tmp_path: Path, table: str) -> None:
     begin(tmp_path, 0)
     connection = sqlite3.connect(lifetime_path(tmp_path))
     try:
@@ -194,7 +192,7 @@ def test_nothing_in_the_record_changes(tmp_path: Path, table: str) -> None:
         connection.close()
 
 
-def test_beginning_the_same_period_twice_charges_it_once(tmp_path: Path) -> None:
+def test_lifetime_record_charges_a_period_once(tmp_path: Path) -> None:
     begin(tmp_path, 0)
     each = record(tmp_path)
     each.begin(ActivePeriod("ledger-0.sqlite", BUDGET, of_year(0)))
@@ -203,7 +201,7 @@ def test_beginning_the_same_period_twice_charges_it_once(tmp_path: Path) -> None
         each.begin(ActivePeriod("ledger-0.sqlite", BUDGET, of_year(0, noise=11.0)))
 
 
-def test_spending_is_what_the_accountant_says_by_period_and_for_the_lifetime(
+def test_read_spending_matches_accountant_by_period_and_lifetime(
     tmp_path: Path,
 ) -> None:
     ledgers = [begin(tmp_path, number) for number in range(2)]

@@ -1,4 +1,4 @@
-"""No program of a client can draw anything but the system's noise for a release."""
+"""Tests that installed programs sample the noise of releases from the system source only."""
 
 import ast
 from pathlib import Path
@@ -9,11 +9,11 @@ import fedperf_shared
 
 PACKAGES = (fedperf_client, fedperf_server, fedperf_shared)
 ALLOWED = {"release/noise.py", "contributions/mechanisms.py"}
-"""The source of real noise, and the protocol that it keeps."""
+"""Modules of the real noise source and of its protocol."""
 
 
-def test_what_programs_install_has_one_source_of_noise() -> None:
-    """Seeded ones are simulations', which neither client nor server imports (contract)."""
+def test_installed_packages_define_no_other_noise_source() -> None:
+    """Seeded noise belongs to simulations, which client and server cannot import (contract)."""
     found = set()
     for package in PACKAGES:
         root = Path(package.__file__ or "").parent
@@ -24,7 +24,7 @@ def test_what_programs_install_has_one_source_of_noise() -> None:
     assert found == ALLOWED
 
 
-def test_the_daemon_takes_no_noise_from_outside() -> None:
+def test_run_daemon_accepts_no_noise_argument() -> None:
     daemon = Path(fedperf_client.__file__ or "").parent / "node" / "daemon.py"
     functions = {
         node.name: {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}

@@ -1,4 +1,4 @@
-"""A period that an older version began with DP-SGD: all of it is read, and nothing more leaves."""
+"""Tests of a period begun with DP-SGD by an older version: it is read, but sends no update."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from tests.unit.shared.console_programs import run
 
 CASE = Path(__file__).parents[3] / "cases" / "dp_sgd"
 FROZEN: dict[str, Any] = json.loads((CASE / "frozen.json").read_text())
-"""What the version that made the home printed."""
+"""Output of the version that created the data directory."""
 
 LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=4000)
 
@@ -48,14 +48,14 @@ def ledger(home: Home) -> PrivacyLedger:
     return PrivacyLedger.open(home.ledger(START))
 
 
-def test_charges_cost_what_they_cost(ledger: PrivacyLedger) -> None:
+def test_dp_sgd_ledger_has_unchanged_cost(ledger: PrivacyLedger) -> None:
     events = to_events(ledger.schedule.at_most())
     assert ledger.spent(open_at(0)) == FROZEN["spent"]
     assert epsilon(events, ledger.budget.delta) == FROZEN["epsilon"]
     assert replace_one_epsilon(events, ledger.budget.delta) == FROZEN["replace_one"]
 
 
-def test_the_schedule_is_declared_with_the_same_bytes(ledger: PrivacyLedger) -> None:
+def test_dp_sgd_schedule_is_encoded_to_the_same_bytes(ledger: PrivacyLedger) -> None:
     declared = encode_schedule(ledger.schedule)
     assert hashlib.sha256(declared).hexdigest() == FROZEN["sha256 of the schedule"]
     assert decode_schedule(declared) == ledger.schedule
@@ -68,7 +68,7 @@ def test_the_schedule_is_declared_with_the_same_bytes(ledger: PrivacyLedger) -> 
     "command",
     ["release list", "release slots", "release show update-0-0", "release show report-0-0"],
 )
-def test_commands_print_what_they_printed(
+def test_dp_sgd_release_commands_print_the_same_json(
     home: Home, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setattr("fedperf_client.commands.release.now", lambda: START - timedelta(days=30))
@@ -77,14 +77,14 @@ def test_commands_print_what_they_printed(
     assert ended.json() == json.loads(today)
 
 
-def test_the_budget_counts_what_was_released(home: Home, ledger: PrivacyLedger) -> None:
+def test_dp_sgd_budget_command_includes_planned_updates(home: Home, ledger: PrivacyLedger) -> None:
     ended = run(cli.main, "--home", home.directory, "budget", "--json")
     (lifetime, period) = ended.rows()
     assert lifetime["planned"] == period["planned"] == FROZEN["epsilon"]
     assert period["slots"] == len(ledger.schedule.slots)
 
 
-def test_a_preview_shows_reports_alone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dp_sgd_preview_shows_only_reports(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedperf_client.commands.release.now", lambda: open_at(0))
     ended = run(cli.main, "--home", home.directory, "release", "preview", "--json")
     assert [each["slot"] for each in ended.rows()] == ["report-1-0"]
@@ -92,7 +92,7 @@ def test_a_preview_shows_reports_alone(home: Home, monkeypatch: pytest.MonkeyPat
     assert named.code == 3
 
 
-def test_a_stored_update_is_read(ledger: PrivacyLedger) -> None:
+def test_dp_sgd_stored_update_is_decoded(ledger: PrivacyLedger) -> None:
     stored = ledger.stored(update_key(0))
     assert stored is not None
     update = decode_release(stored.payload)
@@ -100,7 +100,7 @@ def test_a_stored_update_is_read(ledger: PrivacyLedger) -> None:
     np.testing.assert_array_equal(update.arrays[0], np.arange(6).reshape(2, 3) / 8)
 
 
-def test_its_policy_is_unchanged_and_may_name_what_training_took(home: Home) -> None:
+def test_dp_sgd_policy_is_unchanged_and_training_keys_are_accepted(home: Home) -> None:
     policy, [path] = load_policy(home.policy), home.ledgers
     assert pending_changes(home, policy, PrivacyLedger.open(path).schedule) == ()
     named = parse_policy(
@@ -115,13 +115,13 @@ def test_its_policy_is_unchanged_and_may_name_what_training_took(home: Home) -> 
     assert named == LARGE
 
 
-def test_a_new_period_by_dp_sgd_is_refused_in_one_sentence() -> None:
+def test_plan_schedule_with_dp_sgd_is_refused_in_one_line() -> None:
     with pytest.raises(ConfigurationError, match="DP-SGD") as refused:
         plan_schedule(LARGE, calendar(method=ModelMethod.UNSPECIFIED))
     assert "\n" not in str(refused.value)
 
 
-def test_who_takes_no_part_in_model_rounds_plans_reports_as_before() -> None:
+def test_plan_schedule_without_model_rounds_is_independent_of_model_method() -> None:
     small = Policy(size_class=SizeClass.SMALL, nominal_workloads=4000)
     old, new = (plan_schedule(small, calendar(method=method)) for method in ModelMethod)
     assert old.schedule.slots == new.schedule.slots

@@ -50,7 +50,7 @@ def load(tmp_path: Path, text: str) -> Policy:
     return load_policy(path)
 
 
-def test_a_whole_policy_is_read(tmp_path: Path) -> None:
+def test_load_policy_reads_all_keys(tmp_path: Path) -> None:
     policy = load(tmp_path, WHOLE)
     assert policy == Policy(
         size_class=SizeClass.LARGE,
@@ -70,7 +70,7 @@ def test_a_whole_policy_is_read(tmp_path: Path) -> None:
     assert policy.mode(ReleaseKind.MODEL_UPDATE) is ReleaseMode.AUTO
 
 
-def test_the_template_says_epsilon_one_and_the_rest_has_defaults(tmp_path: Path) -> None:
+def test_policy_template_sets_epsilon_one_and_default_values(tmp_path: Path) -> None:
     policy = load(tmp_path, policy_template(SizeClass.SMALL, 90))
     assert policy == Policy(size_class=SizeClass.SMALL, nominal_workloads=90)
     assert (policy.epsilon, policy.delta) == (1.0, 1e-5)
@@ -78,18 +78,18 @@ def test_the_template_says_epsilon_one_and_the_rest_has_defaults(tmp_path: Path)
     assert policy.configurations is ConfigurationSecrecy.PRIVATE
 
 
-def test_a_file_without_epsilon_promises_nothing_and_is_refused(tmp_path: Path) -> None:
+def test_policy_without_epsilon_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"budget\.epsilon: missing, must be a number"):
         load(tmp_path, 'size_class = "small"\nnominal_workloads = 90\n')
 
 
-def test_a_lifetime_holds_at_least_one_period(tmp_path: Path) -> None:
+def test_policy_lifetime_below_one_period_is_refused(tmp_path: Path) -> None:
     assert load(tmp_path, WHOLE).lifetime == PrivacyBudget(5.0, 1e-6)
     with pytest.raises(ConfigurationError, match=r"lifetime_epsilon: must be at least budget"):
         load(tmp_path, WHOLE.replace("lifetime_epsilon = 5", "lifetime_epsilon = 1.9"))
 
 
-def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> None:
+def test_policy_with_more_workloads_per_window_than_per_period_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"workloads_per_window: must be at most nominal"):
         load(tmp_path, WHOLE.replace("workloads_per_window = 800", "workloads_per_window = 2501"))
 
@@ -102,14 +102,14 @@ def test_no_more_workloads_run_in_a_window_than_in_a_period(tmp_path: Path) -> N
         ("nominal_workloads = 2500", "nominal_workloads = 1e8", "workloads: .* at most 1e\\+07"),
     ],
 )
-def test_what_no_coordinator_would_take_is_refused_at_home(
+def test_policy_values_outside_declarable_bounds_are_refused(
     tmp_path: Path, line: str, wrong: str, right: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=right):
         load(tmp_path, WHOLE.replace(line, wrong))
 
 
-def test_all_problems_are_reported_at_once_with_their_keys(tmp_path: Path) -> None:
+def test_invalid_policy_reports_all_problems_at_once(tmp_path: Path) -> None:
     text = """
 size_class = "medium"
 colour = "red"
@@ -138,13 +138,13 @@ ocupied_cells = 3
 
 
 @pytest.mark.parametrize("epsilon", ["0", "0.0", "-1", "nan", "inf", "true", '"off"', "[]"])
-def test_a_budget_that_is_no_budget_is_refused(tmp_path: Path, epsilon: str) -> None:
+def test_policy_with_invalid_epsilon_is_refused(tmp_path: Path, epsilon: str) -> None:
     text = f'size_class = "small"\nnominal_workloads = 90\n[budget]\nepsilon = {epsilon}\n'
     with pytest.raises(ConfigurationError, match=r"budget\.epsilon: must be a number above 0"):
         load(tmp_path, text)
 
 
-def test_configurations_are_private_unless_somebody_declares_them_public(tmp_path: Path) -> None:
+def test_policy_configurations_are_private_unless_declared_public(tmp_path: Path) -> None:
     text = 'size_class = "small"\nnominal_workloads = 90\n'
     budget = "[budget]\nepsilon = 1.0\n"
     path = tmp_path / "policy.toml"
@@ -160,13 +160,13 @@ def test_configurations_are_private_unless_somebody_declares_them_public(tmp_pat
         load_policy(path)
 
 
-def test_delta_must_be_small_for_the_declared_size(tmp_path: Path) -> None:
+def test_policy_with_delta_too_large_for_declared_size_is_refused(tmp_path: Path) -> None:
     text = 'size_class = "small"\nnominal_workloads = 90\n[budget]\nepsilon = 1\ndelta = 0.05\n'
     with pytest.raises(ConfigurationError, match=r"budget\.delta: must be below 1 / nominal"):
         load(tmp_path, text)
 
 
-def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+def test_unreadable_policy_file_raises_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         load_policy(tmp_path / "absent.toml")
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -192,7 +192,9 @@ VALUES = st.one_of(
         ),
     )
 )
-def test_any_content_gives_a_policy_or_a_configuration_error(content: dict[str, object]) -> None:
+def test_parse_policy_of_any_content_succeeds_or_raises_configuration_error(
+    content: dict[str, object],
+) -> None:
     with suppress(ConfigurationError):
         assert isinstance(parse_policy(content, "test"), Policy)
 
@@ -204,7 +206,7 @@ def test_any_content_gives_a_policy_or_a_configuration_error(content: dict[str, 
         ("[budget]\nresidual_report = 1", "release.residual_report"),
     ],
 )
-def test_a_key_in_another_table_is_found_where_it_belongs(
+def test_policy_key_in_wrong_table_suggests_the_right_one(
     tmp_path: Path, text: str, meant: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=f'unknown key; did you mean "{meant}"'):

@@ -8,17 +8,17 @@ from fedperf_client.contributions.local_sums import LabelledGraph, workload_resi
 from fedperf_client.contributions.mechanisms import sum_residuals
 from fedperf_client.release.preview import EXAMPLE_SLOWDOWN, example_jobs
 from fedperf_shared.model.inference import GgfnArrays
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 
 
 def example_history(jobs: Sequence[LabelledGraph]) -> list[LabelledGraph]:
-    """Ten workloads of each of the jobs."""
+    """Return ten workloads for each of the jobs."""
     return [
         replace(each, workload=f"{each.workload} {copy}") for each in jobs for copy in range(10)
     ]
 
 
-def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:
+def test_example_jobs_have_stated_slowdown_and_lie_in_many_cells() -> None:
     start = seeded_checkpoint()
     labelled = example_history(example_jobs(start))
     workloads = workload_residuals(GgfnArrays.of(start), labelled)
@@ -30,7 +30,7 @@ def test_invented_jobs_are_as_slow_as_they_say_and_lie_in_many_cells() -> None:
     assert len(workloads) == len(labelled)
 
 
-def test_a_copy_of_a_job_adds_to_a_sum_what_the_job_adds() -> None:
+def test_sum_of_residuals_grows_linearly_with_copies_of_a_job() -> None:
     start = seeded_checkpoint()
     model, jobs = GgfnArrays.of(start), example_jobs(start)[:2]
     once = sum_residuals(workload_residuals(model, jobs), clip=1.0)

@@ -1,4 +1,4 @@
-"""An epsilon that promises nothing is refused everywhere, in one clear line."""
+"""Tests of invalid epsilons: every entry point refuses them in one clear line."""
 
 import math
 from collections.abc import Callable
@@ -47,7 +47,7 @@ IN_SQL = {name: value for name, value in BAD.items() if isinstance(value, float)
 
 
 def toml_of(name: str) -> str:
-    """The default policy with that epsilon; without the key where it is missing."""
+    """Return the default policy with this epsilon, or without the key if the value is None."""
     text = policy_template(SizeClass.SMALL, 90)
     value = IN_TOML.get(name, repr(BAD[name]))
     line = "" if BAD[name] is None else f"epsilon = {value}\n"
@@ -128,7 +128,7 @@ DOORS: list[Callable[[str, Path], object]] = [
 
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.parametrize("door", DOORS)
-def test_a_budget_that_promises_nothing_is_refused_in_one_line(
+def test_invalid_budget_is_refused_in_one_line_at_every_entry_point(
     door: Callable[[str, Path], object], name: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
@@ -140,7 +140,9 @@ def test_a_budget_that_promises_nothing_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_program_refuses_it_and_writes_nothing(name: str, tmp_path: Path) -> None:
+def test_daemon_with_invalid_epsilon_exits_with_3_and_writes_nothing(
+    name: str, tmp_path: Path
+) -> None:
     home = Home(tmp_path / "home")
     home.create(toml_of(name))
     before = contents(home.directory)
@@ -151,7 +153,9 @@ def test_the_program_refuses_it_and_writes_nothing(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", IN_SQL)
-def test_a_ledger_file_that_says_so_is_damaged(name: str, tmp_path: Path) -> None:
+def test_ledger_or_lifetime_record_with_invalid_epsilon_is_damaged(
+    name: str, tmp_path: Path
+) -> None:
     ledger, lifetime = tmp_path / "ledger.sqlite", tmp_path / "lifetime.sqlite"
     value = IN_SQL[name]
     for path, layout in ((ledger, PERIOD_LEDGER), (lifetime, LIFETIME_RECORD)):
@@ -162,7 +166,7 @@ def test_a_ledger_file_that_says_so_is_damaged(name: str, tmp_path: Path) -> Non
             opening()
 
 
-def test_a_ledger_file_cannot_hold_a_missing_or_nan_epsilon(tmp_path: Path) -> None:
+def test_ledger_table_refuses_missing_or_nan_epsilon(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     for value in (None, math.nan):
         with pytest.raises(FedperfError, match="NOT NULL"):

@@ -1,4 +1,4 @@
-"""Where reports lie: the first on the next reporting day, all of them for what they teach."""
+"""Tests of planned report slots: the first date, the number of reports and their span."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def windows(planned: PlannedSchedule) -> list[int]:
 
 @pytest.mark.parametrize("hours", range(0, 28 * 24, 13))
 @pytest.mark.parametrize("policy", [README_POLICY, RECURRING])
-def test_the_first_release_leaves_within_eight_days_of_joining(hours: int, policy: Policy) -> None:
+def test_first_release_is_sent_within_eight_days_of_joining(hours: int, policy: Policy) -> None:
     joined = START + timedelta(hours=hours)
     planned = plan_schedule(policy, CALENDAR, at=joined)
     first = reports(planned)[0]
@@ -49,7 +49,7 @@ def test_the_first_release_leaves_within_eight_days_of_joining(hours: int, polic
     assert 0.99 < planned.epsilon <= policy.epsilon
 
 
-def test_who_joins_late_in_the_period_has_the_whole_budget_in_what_is_left() -> None:
+def test_schedule_of_late_joiner_spends_whole_budget_in_remaining_windows() -> None:
     joined = START + 200 * DAY
     planned = plan_schedule(RECURRING, CALENDAR, at=joined)
     assert all(planned.schedule.opens_at(key) >= joined for key in reports(planned))
@@ -61,7 +61,7 @@ def test_who_joins_late_in_the_period_has_the_whole_budget_in_what_is_left() -> 
 
 
 @pytest.mark.slow
-def test_model_rounds_that_are_over_are_not_paid_for() -> None:
+def test_schedule_of_late_joiner_omits_past_model_rounds() -> None:
     large = replace(RECURRING, size_class=SizeClass.LARGE, nominal_workloads=3000)
     large = replace(large, workloads_per_window=3000)
     joined = START + 210 * DAY
@@ -71,14 +71,14 @@ def test_model_rounds_that_are_over_are_not_paid_for() -> None:
     assert 0.99 < planned.epsilon <= 1.0
 
 
-def test_a_period_without_a_reporting_day_left_plans_no_report_and_says_so() -> None:
+def test_schedule_without_remaining_reporting_day_is_empty_with_a_reason() -> None:
     planned = plan_schedule(README_POLICY, CALENDAR, at=CALENDAR.period.end - DAY)
     assert planned.schedule.slots == ()
     assert "no reporting day left" in planned.not_planned[-1].reason
 
 
-def test_a_small_member_puts_all_of_its_budget_into_its_history() -> None:
-    """Two reports of half the signal would teach less for most of the year."""
+def test_schedule_of_small_organization_spends_budget_on_first_report() -> None:
+    """Two reports with half the signal would be less informative for most of the year."""
     planned = plan_schedule(README_POLICY, CALENDAR, at=START + DAY)
     assert reports(planned) == [
         SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index) for index in (3, 1, 2)
@@ -87,8 +87,8 @@ def test_a_small_member_puts_all_of_its_budget_into_its_history() -> None:
     assert kinds == [ReportParameters, DirectedParameters, DirectedParameters]
 
 
-def test_not_every_report_with_a_signal_is_planned_where_fewer_teach_more() -> None:
-    """Seven reports would have a signal each; those of four or fewer have less noise."""
+def test_schedule_has_fewer_reports_if_those_are_more_informative() -> None:
+    """Each of seven reports would have a signal. Four or fewer reports have less noise each."""
     policy = replace(README_POLICY, nominal_workloads=3000)
     planned = plan_schedule(policy, CALENDAR)
     assert 1 < len(windows(planned)) <= 4
@@ -98,7 +98,7 @@ def test_not_every_report_with_a_signal_is_planned_where_fewer_teach_more() -> N
     assert "would teach less" in planned.not_planned[-1].reason
 
 
-def test_directed_reports_follow_a_first_one_in_the_next_window_where_this_ones_are_over() -> None:
+def test_directed_reports_move_to_next_window_if_current_ones_are_over() -> None:
     planned = plan_schedule(README_POLICY, CALENDAR, at=START + 12 * DAY)
     places = [(key.window, key.index) for key in reports(planned)]
     assert places == [(0, 5), (1, 1), (1, 2)]
@@ -107,18 +107,18 @@ def test_directed_reports_follow_a_first_one_in_the_next_window_where_this_ones_
     assert spans == {Span(None, first)}, "they are about the same executions"
 
 
-def test_a_first_report_alone_where_the_next_window_has_reports_of_its_own() -> None:
+def test_first_report_is_planned_alone_if_next_window_has_its_own_reports() -> None:
     planned = plan_schedule(replace(RECURRING, epsilon=3.0), CALENDAR, at=START + 12 * DAY)
     assert windows(planned) == list(range(13))
     assert [key.index for key in reports(planned) if key.window == 0] == [5]
     assert [key.index for key in reports(planned) if key.window == 1] == [0, 1, 2]
 
 
-def test_workloads_that_recur_are_reported_on_in_every_window() -> None:
+def test_schedule_of_recurring_workloads_reports_in_every_window() -> None:
     assert windows(plan_schedule(RECURRING, CALENDAR)) == list(range(13))
 
 
-def test_a_calendar_without_first_slots_begins_with_the_window_of_joining() -> None:
+def test_calendar_without_first_slots_starts_in_window_of_joining() -> None:
     plain = replace(CALENDAR, first_slots=())
     planned = plan_schedule(README_POLICY, plain, at=START + 70 * DAY)
     assert [(key.window, key.index) for key in reports(planned)] == [(2, 0), (2, 1), (2, 2)]
@@ -127,7 +127,7 @@ def test_a_calendar_without_first_slots_begins_with_the_window_of_joining() -> N
 @pytest.mark.parametrize("joined", [START, START + 5 * DAY, START + 40 * DAY])
 @pytest.mark.parametrize("policy", [README_POLICY, RECURRING])
 @pytest.mark.parametrize("calendar", [CALENDAR, replace(CALENDAR, first_slots=())])
-def test_every_stored_moment_is_in_exactly_one_group(
+def test_report_spans_partition_time_without_gap_or_overlap(
     joined: datetime, policy: Policy, calendar: ReleaseCalendar
 ) -> None:
     planned = plan_schedule(policy, calendar, at=joined)
@@ -143,7 +143,7 @@ def test_every_stored_moment_is_in_exactly_one_group(
 
 @pytest.mark.parametrize("begins", range(4))
 @pytest.mark.parametrize("joined", [START + DAY, START + 12 * DAY, START + 40 * DAY])
-def test_no_report_is_about_two_epochs(begins: int, joined: datetime) -> None:
+def test_report_span_never_covers_two_drift_regimes(begins: int, joined: datetime) -> None:
     planned = plan_schedule(RECURRING, CALENDAR, at=joined)
     epoch = CALENDAR.period.window_start(begins)
     for key in reports(planned):
@@ -157,7 +157,7 @@ def test_no_report_is_about_two_epochs(begins: int, joined: datetime) -> None:
             )
 
 
-def test_the_first_slot_travels_and_there_is_one_at_most() -> None:
+def test_first_report_slot_round_trips_and_a_second_is_refused() -> None:
     schedule = plan_schedule(README_POLICY, CALENDAR, at=START + 5 * DAY).schedule
     assert decode_schedule(encode_schedule(schedule)) == schedule
     first, second, _ = schedule.slots
@@ -168,8 +168,8 @@ def test_the_first_slot_travels_and_there_is_one_at_most() -> None:
         Schedule(CALENDAR, (*schedule.slots, another))
 
 
-def test_the_plan_depends_on_declared_figures_and_public_dates_alone() -> None:
-    """Whoever declares the same and joins within the same week has the same schedule."""
+def test_schedules_of_same_policy_joined_in_same_week_are_equal() -> None:
+    """Equal policies that join within the same week get equal schedules."""
     one = plan_schedule(README_POLICY, CALENDAR, at=START + 5 * DAY)
     other = plan_schedule(README_POLICY, CALENDAR, at=START + 10 * DAY)
     assert one == other

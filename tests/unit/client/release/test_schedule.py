@@ -33,7 +33,7 @@ def reasons(planned: PlannedSchedule) -> str:
 
 
 @pytest.mark.parametrize("policy", [SMALL, replace(LARGE, epsilon=8.0, delta=1e-6)])
-def test_the_whole_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy: Policy) -> None:
+def test_schedule_costs_at_most_the_budget_and_nearly_all_of_it(policy: Policy) -> None:
     planned = plan_schedule(policy, calendar())
     recomputed = epsilon(to_events(planned.schedule.slots), policy.delta)
     assert planned.epsilon == recomputed
@@ -47,7 +47,7 @@ def test_schedule_above_its_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -
         plan_schedule(SMALL, calendar())
 
 
-def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
+def test_schedule_of_small_organization_has_only_reports_and_explains_why() -> None:
     planned = plan_schedule(SMALL, calendar())
     assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
     assert of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
@@ -55,7 +55,7 @@ def test_a_small_organization_sends_reports_only_and_is_told_why() -> None:
 
 
 @pytest.mark.slow
-def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() -> None:
+def test_schedule_of_large_organization_gives_updates_the_remaining_budget() -> None:
     planned = plan_schedule(LARGE, calendar())
     reports = of_kind(planned, ReleaseKind.RESIDUAL_REPORT)
     updates = of_kind(planned, ReleaseKind.MODEL_UPDATE)
@@ -69,7 +69,7 @@ def test_a_large_organization_sends_both_and_updates_get_what_reports_leave() ->
     assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
 
 
-def test_every_planned_report_has_a_signal_and_more_workloads_carry_more_of_them() -> None:
+def test_schedule_report_count_grows_with_workloads_and_each_has_a_signal() -> None:
     counts = []
     for workloads in (20, 60, 200, 400, 4000):
         planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
@@ -82,7 +82,7 @@ def test_every_planned_report_has_a_signal_and_more_workloads_carry_more_of_them
     assert counts[-1] > counts[1] == 1
 
 
-def test_workloads_that_recur_carry_more_reports_at_the_same_epsilon() -> None:
+def test_schedule_of_recurring_workloads_has_more_reports_at_same_epsilon() -> None:
     policy = replace(SMALL, nominal_workloads=600, occupied_cells=24)
     once = plan_schedule(policy, calendar(13, reports=3))
     again = plan_schedule(replace(policy, workloads_per_window=600), calendar(13, reports=3))
@@ -93,7 +93,7 @@ def test_workloads_that_recur_carry_more_reports_at_the_same_epsilon() -> None:
     assert directed == DirectedParameters(directed.noise_multiplier, 600)
 
 
-def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() -> None:
+def test_report_over_several_windows_covers_at_most_nominal_workloads() -> None:
     policy = replace(SMALL, nominal_workloads=300, occupied_cells=24)
     held = {}
     for per_window in (300, 100, 60):
@@ -112,7 +112,7 @@ def test_a_report_over_several_windows_holds_no_more_workloads_than_there_are() 
     assert held[60][0] < held[300][0]
 
 
-def test_what_is_not_planned_is_said_in_words() -> None:
+def test_unplanned_reports_are_explained() -> None:
     tiny = plan_schedule(replace(SMALL, nominal_workloads=20), calendar())
     assert tiny.schedule.slots == ()
     assert tiny.epsilon == 0.0
@@ -129,8 +129,8 @@ def spans(planned: PlannedSchedule) -> list[Span]:
 
 
 @pytest.mark.parametrize("workloads", [400, 9000])
-def test_every_moment_before_the_last_report_is_in_exactly_one(workloads: int) -> None:
-    """However late in its window a report is made: only what is over by then counts."""
+def test_report_spans_of_schedule_partition_time(workloads: int) -> None:
+    """A report covers only windows that ended before it, however late in its window it is sent."""
     planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
     found = spans(planned)
     assert len(found) > 1
@@ -140,7 +140,7 @@ def test_every_moment_before_the_last_report_is_in_exactly_one(workloads: int) -
         assert span.until <= planned.schedule.opens_at(slot.key)
 
 
-def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directed() -> None:
+def test_first_report_of_a_window_clips_wide_and_others_are_directed() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=9000), calendar(2, reports=3))
     reports = [slot.parameters for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT)]
     noise = reports[0].noise_multiplier
@@ -152,8 +152,8 @@ def test_of_several_report_slots_the_first_clips_wide_and_the_others_are_directe
 
 
 @pytest.mark.slow
-def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None:
-    """An error there would name a key of the policy."""
+def test_schedule_of_extreme_policies_is_declarable() -> None:
+    """A value that cannot be declared would raise an error that names its policy key."""
     ends = (
         replace(SMALL, residual_clip=10.0),
         replace(SMALL, residual_clip=0.01),
@@ -167,13 +167,13 @@ def test_what_a_policy_plans_may_be_declared_at_the_ends_of_its_bounds() -> None
         require_declarable(planned.schedule)
 
 
-def test_a_budget_that_needs_more_noise_than_may_be_declared_is_refused() -> None:
+def test_schedule_that_needs_undeclarable_noise_is_refused() -> None:
     policy = replace(LARGE, epsilon=1e-6, delta=1e-9, report_share=0)
     with pytest.raises(ConfigurationError, match=r"epsilon 1e-06 .* noise_multiplier must be"):
         plan_schedule(policy, calendar())
 
 
-def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
+def test_report_counts_are_public_only_if_policy_declares_it() -> None:
     for configurations in ConfigurationSecrecy:
         policy = replace(SMALL, configurations=configurations)
         planned = plan_schedule(policy, calendar(13, reports=2))
@@ -187,7 +187,7 @@ def test_only_a_policy_that_says_so_lets_counts_leave_without_noise() -> None:
         assert decode_schedule(encode_schedule(planned.schedule)) == planned.schedule
 
 
-def test_stages_cost_together_what_a_single_report_would() -> None:
+def test_staged_reports_cost_as_much_as_a_single_report() -> None:
     single = plan_schedule(SMALL, calendar(13))
     staged = plan_schedule(SMALL, calendar(13, reports=3))
     assert staged.epsilon == pytest.approx(single.epsilon, abs=0.005)
@@ -203,7 +203,7 @@ def test_stages_cost_together_what_a_single_report_would() -> None:
     assert ratio == pytest.approx(3**0.5, rel=1e-3)
 
 
-def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
+def test_staged_reports_of_a_window_cover_the_same_span() -> None:
     planned = plan_schedule(replace(SMALL, nominal_workloads=400), calendar(13, reports=2))
     covered: dict[int, list[Span]] = {}
     for slot in of_kind(planned, ReleaseKind.RESIDUAL_REPORT):
@@ -215,10 +215,10 @@ def test_all_stages_of_a_window_are_about_the_same_windows() -> None:
 
 @pytest.mark.parametrize("workloads", [400, 9000])
 @pytest.mark.parametrize("begun", [(0,), (4,), (3, 4), (0, 5, 12), tuple(range(13))])
-def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
+def test_report_spans_cover_one_drift_regime_and_never_overlap(
     workloads: int, begun: tuple[int, ...]
 ) -> None:
-    """Epochs that begin with a report's own window or later are nothing to it."""
+    """Drift regimes that begin with the report's window or later do not affect its span."""
     planned = plan_schedule(replace(SMALL, nominal_workloads=workloads), calendar(13))
     period = planned.schedule.calendar.period
     starts = [period.start - timedelta(days=90), *(period.window_start(each) for each in begun)]
@@ -235,8 +235,8 @@ def test_a_report_is_about_one_epoch_and_no_moment_is_in_two(
         before = span
 
 
-def test_an_epoch_that_began_between_two_calendars_is_nothing_to_the_first_windows_report() -> None:
-    """Else that report would be about the day between them alone."""
+def test_drift_regime_between_two_calendars_leaves_first_report_unchanged() -> None:
+    """Otherwise that report would cover only the day between the two calendars."""
     planned = plan_schedule(replace(SMALL, nominal_workloads=9000), calendar(13))
     period = planned.schedule.calendar.period
     between = period.start - timedelta(days=1)
@@ -247,20 +247,20 @@ def test_an_epoch_that_began_between_two_calendars_is_nothing_to_the_first_windo
     assert span_covered(planned.schedule, second.key, [between]) == expected
 
 
-def test_a_kind_that_is_withheld_is_not_planned_and_leaves_the_budget_to_the_other() -> None:
+def test_withheld_model_updates_leave_their_budget_to_reports() -> None:
     no_updates = plan_schedule(replace(LARGE, model_update=ReleaseMode.NEVER), calendar())
     assert of_kind(no_updates, ReleaseKind.MODEL_UPDATE) == []
     assert no_updates.epsilon > 0.99
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_a_kind_that_asks_is_planned_like_one_that_does_not(share: float) -> None:
+def test_release_mode_ask_is_planned_like_auto(share: float) -> None:
     policy = replace(LARGE, report_share=share)
     asking = replace(policy, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
     assert plan_schedule(asking, calendar()) == plan_schedule(policy, calendar())
 
 
-def test_a_share_of_all_or_nothing_is_taken_at_its_word() -> None:
+def test_report_share_of_one_or_zero_plans_one_kind_of_release() -> None:
     all_reports = plan_schedule(replace(LARGE, report_share=1.0), calendar())
     assert of_kind(all_reports, ReleaseKind.MODEL_UPDATE) == []
     no_reports = plan_schedule(replace(LARGE, report_share=0.0), calendar(2))
@@ -269,7 +269,7 @@ def test_a_share_of_all_or_nothing_is_taken_at_its_word() -> None:
     assert "report.share is 0" in reasons(no_reports)
 
 
-def test_a_calendar_without_model_slots_gives_the_budget_to_reports() -> None:
+def test_calendar_without_model_slots_gives_the_budget_to_reports() -> None:
     planned = plan_schedule(LARGE, calendar(models=0))
     assert of_kind(planned, ReleaseKind.MODEL_UPDATE) == []
     assert planned.epsilon > 0.99

@@ -1,4 +1,4 @@
-"""What a policy comes to is what its schedule then says."""
+"""Tests of the schedule forecast: its counts and dates equal those of the schedule."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,7 +20,7 @@ LARGE = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
 @pytest.mark.parametrize(
     "policy", [SMALL, LARGE, replace(LARGE, report_share=1.0), replace(SMALL, nominal_workloads=9)]
 )
-def test_the_outlook_has_the_dates_and_numbers_of_the_schedule(policy: Policy) -> None:
+def test_forecast_matches_counts_and_first_date_of_schedule(policy: Policy) -> None:
     found = forecast(policy, CALENDAR, at=JOINED)
     schedule = plan_schedule(policy, CALENDAR, at=JOINED).schedule
     counts = {
@@ -33,7 +33,7 @@ def test_the_outlook_has_the_dates_and_numbers_of_the_schedule(policy: Policy) -
     assert found.first_leaves_at == min(leaves, default=None)
 
 
-def test_more_of_anything_is_expected_to_teach_more() -> None:
+def test_forecast_alternatives_with_more_evidence_reduce_expected_error() -> None:
     as_it_is = forecast(SMALL, CALENDAR, at=JOINED).expected_error
     by_change = forecast_alternatives(SMALL, CALENDAR, at=JOINED)
     for change in ("epsilon = 2", "nominal_workloads = 400", "2 more organizations like this one"):
@@ -41,7 +41,7 @@ def test_more_of_anything_is_expected_to_teach_more() -> None:
     assert "workloads_per_window = 200" in by_change
 
 
-def test_a_declaration_that_may_not_be_made_is_not_suggested() -> None:
+def test_forecast_alternatives_omit_undeclarable_changes() -> None:
     most = replace(SMALL, nominal_workloads=60_000, workloads_per_window=60_000)
     changes = forecast_alternatives(most, CALENDAR, at=JOINED)
     assert list(changes) == ["epsilon = 2", "2 more organizations like this one"]
@@ -49,7 +49,7 @@ def test_a_declaration_that_may_not_be_made_is_not_suggested() -> None:
     assert "epsilon = 2" in forecast_alternatives(bounded, CALENDAR, at=JOINED)
 
 
-def test_who_never_reports_is_expected_to_learn_nothing() -> None:
+def test_forecast_without_reports_expects_error_factor_of_e() -> None:
     silent = replace(SMALL, residual_report=ReleaseMode.NEVER)
     found = forecast(silent, CALENDAR, at=JOINED)
     assert (found.first_leaves_at, found.reports, found.updates) == (None, 0, 0)

@@ -1,10 +1,9 @@
-"""No text of a source gets near anything that leaves.
+"""Tests that no text of a source reaches a release.
 
-A canary is planted in every text of what a source reads, one after the other. It may turn up
-in the few fields of an execution that are texts, which are local (that these do not leave is
-shown in `integration/organizations/test_season.py`), and nowhere else. Planted in all texts
-at once that are no structure, such as the names of events, it changes what a release is
-computed from not by a bit.
+A canary is inserted into every text that a source reads, one after the other. It may appear in the
+few text fields of an execution, which are local. An integration test of the organizations shows
+that they are not released. Inserting the canary into all texts at once changes no bit of a
+release's inputs. Structural texts, such as the names of events, are excluded.
 """
 
 import dataclasses
@@ -27,7 +26,7 @@ from fedperf_shared.execution import Execution, ExecutionMetadata
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.wire.codec import encode_plan
 from tests.fakes.duckdb_profiles import grouped
-from tests.fakes.json_places import Place, at, places, replaced
+from tests.fakes.json_paths import Place, at, places, replaced
 from tests.fakes.spark_logs import sample
 
 CANARY = "canary-7f3a9"
@@ -47,7 +46,7 @@ def spark_log(records: Records, directory: Path) -> Path:
 def duckdb_profiles(records: Records, directory: Path) -> Path:
     path = directory / "profiles"
     path.write_bytes(b"\n".join(map(orjson.dumps, records)))
-    os.utime(path, (START, START))  # of which the executions' times are
+    os.utime(path, (START, START))  # its modification time dates the executions
     return path
 
 
@@ -56,7 +55,7 @@ SOURCES: dict[str, tuple[Callable[[Records, Path], Path], Records]] = {
     "DuckDB profile": (duckdb_profiles, [grouped(version) for version in range(3)]),
 }
 NAMES_THE_WORKLOAD = "Spark event log"
-"""After the application; with DuckDB a workload is a query's shape."""
+"""Source whose workloads are named after the application. DuckDB names them by query shape."""
 
 
 def read(write: Callable[[Records, Path], Path], records: Records, path: Path) -> list[Execution]:
@@ -65,7 +64,7 @@ def read(write: Callable[[Records, Path], Path], records: Records, path: Path) -
 
 
 def planted(records: Records, place: Place) -> Records:
-    """The canary behind the text that is there."""
+    """Append the canary to the existing text."""
     return replaced(records, place, f"{at(records, place)}{CANARY}")
 
 
@@ -74,7 +73,7 @@ def text_places(records: Records) -> list[Place]:
 
 
 def what_counts(executions: Sequence[Execution]) -> list[object]:
-    """What releases and models are made of."""
+    """Return the facts from which releases and models are computed."""
     return [
         (encode_plan(each.plan), each.cluster, each.status, each.measurement, each.finished_at)
         for each in executions
@@ -82,7 +81,7 @@ def what_counts(executions: Sequence[Execution]) -> list[object]:
 
 
 def texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in an object, with the name of the field that holds it."""
+    """Yield every text in an object with the name of its field."""
     if isinstance(value, str) and not isinstance(value, Enum):
         yield name, value
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -94,7 +93,7 @@ def texts(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[int], np.dtype]:
-    """What a residual report would be, without its noise."""
+    """Return the sums of a residual report before noise is added."""
     directory.mkdir()
     with ExecutionStore.open(directory / "store") as store:
         store.add(executions)
@@ -108,7 +107,7 @@ def sums(executions: Sequence[Execution], directory: Path) -> np.ndarray[tuple[i
     return task()
 
 
-def test_the_texts_of_an_execution_are_those_that_are_known_to_be_local() -> None:
+def test_text_fields_of_an_execution_are_the_known_local_ones() -> None:
     found = {
         field.name
         for kind in (Execution, ExecutionMetadata)
@@ -119,7 +118,7 @@ def test_the_texts_of_an_execution_are_those_that_are_known_to_be_local() -> Non
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_text_of_a_source_ends_in_local_fields_only(tmp_path: Path, name: str) -> None:
+def test_source_texts_reach_only_local_fields(tmp_path: Path, name: str) -> None:
     write, records = SOURCES[name]
     found_in: set[str] = set()
     for place in text_places(records):
@@ -133,9 +132,7 @@ def test_a_text_of_a_source_ends_in_local_fields_only(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_what_is_released_does_not_depend_on_any_text_that_is_not_structure(
-    tmp_path: Path, name: str
-) -> None:
+def test_release_sums_are_independent_of_non_structural_texts(tmp_path: Path, name: str) -> None:
     write, records = SOURCES[name]
     original = read(write, records, tmp_path)
     every = records

@@ -1,4 +1,4 @@
-"""A query or job that nobody described is known by what it reads and writes, and nothing else."""
+"""Tests of display names: a query without a description is named by its inputs and outputs."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ READ = [
 
 
 @pytest.mark.parametrize(("plan", "told"), READ)
-def test_a_query_is_known_by_what_it_reads(plan: Json, told: str) -> None:
+def test_query_name_contains_tables_and_files_read(plan: Json, told: str) -> None:
     assert query_name(COUNT, node("HashAggregate", plan)) == f"count of {told}"
 
 
@@ -83,7 +83,7 @@ def test_a_query_is_known_by_what_it_reads(plan: Json, told: str) -> None:
         ),
     ],
 )
-def test_a_query_is_known_by_what_it_writes(command: str, told: str) -> None:
+def test_query_name_contains_target_written(command: str, told: str) -> None:
     plan = written(command, files("/data/orders"))
     said = query_name("parquet at NativeMethodAccessorImpl.java:0", plan)
     assert said == f"write of orders -> {told}"
@@ -101,7 +101,7 @@ def test_a_query_is_known_by_what_it_writes(command: str, told: str) -> None:
         "show at command-4321:1",
     ],
 )
-def test_every_bridge_is_known(bridge: str) -> None:
+def test_query_name_replaces_generic_call_sites(bridge: str) -> None:
     assert query_name(bridge, files("/data/orders")) == "show of orders"
 
 
@@ -116,18 +116,18 @@ def test_every_bridge_is_known(bridge: str) -> None:
         "",
     ],
 )
-def test_a_description_that_tells_something_wins(described: str) -> None:
+def test_informative_description_is_kept_as_name(described: str) -> None:
     assert query_name(described, files("/data/orders")) == described
     assert job_name(described, []) == described
 
 
-def test_what_reads_and_writes_nothing_keeps_its_place_in_the_code() -> None:
+def test_query_name_without_inputs_and_outputs_keeps_its_call_site() -> None:
     assert query_name(COUNT, node("HashAggregate", node("Range"))) == COUNT
     assert query_name(COUNT, files("/2026/11/27")) == COUNT
     assert query_name("run at ThreadPoolExecutor.java:1149", files("/d/x")) == "query of x"
 
 
-def test_a_job_of_rdds_is_known_by_the_files_that_it_reads(tmp_path: Path) -> None:
+def test_job_name_of_rdds_contains_files_read(tmp_path: Path) -> None:
     rdds = [
         {"RDD ID": 1, "Name": "PythonRDD", "Parent IDs": [0]},
         {"RDD ID": 0, "Name": "s3a://KEY:SECRET@b/logs/words.txt", "Parent IDs": []},
@@ -149,7 +149,7 @@ def test_a_job_of_rdds_is_known_by_the_files_that_it_reads(tmp_path: Path) -> No
     assert placed.origin.description == "collect at /me/a.py:1"
 
 
-def test_a_workload_is_the_same_whatever_its_data_is_called(tmp_path: Path) -> None:
+def test_workload_and_id_are_independent_of_data_names(tmp_path: Path) -> None:
     found = []
     for name in ("orders", "customers"):
         log = SparkLog().begin()
@@ -172,7 +172,9 @@ JSON = st.recursive(
     text=st.text(max_size=300) | JSON,
     location=st.text(max_size=300) | JSON,
 )
-def test_any_plan_gives_a_name_within_bounds(name: str, text: object, location: object) -> None:
+def test_query_name_of_any_plan_is_bounded_and_one_line(
+    name: str, text: object, location: object
+) -> None:
     plan = {"nodeName": name, "simpleString": text, "metadata": {"Location": location}}
     said = query_name(COUNT, {**plan, "children": [plan, location]})
     assert len(said) <= LONGEST_DISPLAY_NAME
@@ -180,7 +182,7 @@ def test_any_plan_gives_a_name_within_bounds(name: str, text: object, location: 
     job_name(COUNT, [{"RDD Info": [{"Name": text}, location]}, {"RDD Info": location}])
 
 
-def test_a_text_without_end_takes_no_time() -> None:
+def test_names_of_very_long_texts_are_computed() -> None:
     """What comes far behind its beginning is not read."""
     hostile = "Scan Kafka" * 10_000 + "/" * 100_000 + "`" * 100_000
     for each in (
@@ -201,7 +203,7 @@ PINNED = {
     "135d48a1dd1a948c428b7cee6e9e8dd5": "pysparkshell/0f5abebe9f2d",
     "e01f7102f58237116afd093f21ac6aa3": "pysparkshell/count-at-acme-py-bfc513f8bb6e",
 }
-"""Ids and workloads as they were before anything was known by its data."""
+"""Ids and workloads from before runs were named by their data."""
 
 
 def own_logs() -> tuple[SparkLog, SparkLog]:
@@ -219,7 +221,7 @@ def own_logs() -> tuple[SparkLog, SparkLog]:
     return one, other
 
 
-def test_ids_and_workloads_are_those_that_organizations_already_have(tmp_path: Path) -> None:
+def test_execution_ids_and_workloads_equal_pinned_values(tmp_path: Path) -> None:
     found = [run for log in own_logs() for run in read_log(log.write(tmp_path / "log"))[0]]
     assert {each.execution_id: each.workload for each in found} == PINNED
     descriptions = [each.origin.description for each in found]

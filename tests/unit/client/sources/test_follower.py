@@ -1,4 +1,4 @@
-"""Following sources: what is new is taken in once, and one bad source hides no other."""
+"""Tests of followed sources: new content is stored once, and a bad source blocks no other."""
 
 from collections.abc import Callable
 from itertools import count
@@ -39,7 +39,7 @@ def taken(executions: int, new: int) -> IngestionCounts:
 
 
 class Looks:
-    """Looks at the same paths, hours apart."""
+    """Repeated checks of the same paths, hours apart."""
 
     def __init__(self, store: Path, *paths: Path) -> None:
         self.seen: dict[Path, SourceState] = {}
@@ -50,7 +50,7 @@ class Looks:
         def now() -> float:
             return float(next(self._hours))
 
-        # Two moments around one reading are an hour apart, looks much longer.
+        # Timestamps around one read are an hour apart, checks much more.
         for _ in range(100):
             now()
         found = follow(self._paths, self.seen, self._store, timer=timer or now)
@@ -58,7 +58,7 @@ class Looks:
         return found
 
 
-def test_a_directory_is_followed_and_only_what_changed_is_read(
+def test_follow_reads_only_new_or_changed_files_of_a_directory(
     jobs_directory: Path, store: Path
 ) -> None:
     looks = Looks(store, jobs_directory)
@@ -74,7 +74,7 @@ def test_a_directory_is_followed_and_only_what_changed_is_read(
     assert stored(store) == 4
 
 
-def test_another_daemon_does_not_begin_from_the_start(jobs_directory: Path, store: Path) -> None:
+def test_follow_after_restart_reads_only_changed_files(jobs_directory: Path, store: Path) -> None:
     jobs(jobs_directory / "a.parquet", 1, 2)
     (jobs_directory / "b.parquet").write_text("no Parquet")
     assert Looks(store, jobs_directory).look().taken == taken(2, 2)
@@ -85,7 +85,7 @@ def test_another_daemon_does_not_begin_from_the_start(jobs_directory: Path, stor
     assert Looks(store, jobs_directory).look().taken == taken(3, 1)
 
 
-def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
+def test_follow_limits_share_of_time_spent_on_a_changing_source(
     jobs_directory: Path, store: Path
 ) -> None:
     moments = [0.0, 10.0]  # reading takes ten seconds
@@ -97,7 +97,9 @@ def test_a_source_that_changes_all_the_time_is_read_a_small_share_of_the_time(
     assert looks.look(lambda: 211.0).taken == taken(2, 1)
 
 
-def test_a_bad_file_is_named_once_and_hides_no_other(jobs_directory: Path, store: Path) -> None:
+def test_follow_reports_an_invalid_file_once_and_reads_others(
+    jobs_directory: Path, store: Path
+) -> None:
     looks = Looks(store, jobs_directory)
     (jobs_directory / "a.parquet").write_text("no Parquet")
     (jobs_directory / "b.parquet").write_text("neither")
@@ -111,14 +113,16 @@ def test_a_bad_file_is_named_once_and_hides_no_other(jobs_directory: Path, store
     assert looks.look().taken.new == 1
 
 
-def test_a_path_that_is_not_there_hides_no_other(tmp_path: Path, store: Path) -> None:
+def test_follow_reports_a_missing_path_and_reads_others(tmp_path: Path, store: Path) -> None:
     there = jobs(tmp_path / "jobs.parquet", 1)
     (problem,) = Looks(store, tmp_path / "missing", there).look().problems
     assert "missing: no such file" in problem
     assert stored(store) == 1
 
 
-def test_what_nobody_reads_is_named_where_it_was_asked_for(tmp_path: Path, store: Path) -> None:
+def test_follow_reports_unreadable_files_only_if_named_explicitly(
+    tmp_path: Path, store: Path
+) -> None:
     (tmp_path / "notes.txt").write_text("not mine")
     (tmp_path / "logs").mkdir()
     new = tmp_path / "logs" / "app.inprogress"
@@ -131,7 +135,7 @@ def test_what_nobody_reads_is_named_where_it_was_asked_for(tmp_path: Path, store
     assert "Spark event log" in problem
 
 
-def test_a_file_that_could_not_be_stored_is_read_again(tmp_path: Path, store: Path) -> None:
+def test_follow_reads_a_file_again_after_a_storage_error(tmp_path: Path, store: Path) -> None:
     looks = Looks(store, jobs(tmp_path / "jobs.parquet", 1))
     refuse = "BEFORE INSERT ON execution BEGIN SELECT raise(ABORT, 'no room'); END"
     with ExecutionStore.open(store) as opened:
@@ -142,6 +146,6 @@ def test_a_file_that_could_not_be_stored_is_read_again(tmp_path: Path, store: Pa
     assert looks.look().taken.new == 1
 
 
-def test_more_than_a_batch_is_taken_in(tmp_path: Path, store: Path) -> None:
+def test_follow_stores_more_than_one_batch(tmp_path: Path, store: Path) -> None:
     file = jobs(tmp_path / "jobs.parquet", *range(1001))
     assert Looks(store, file).look().taken == taken(1001, 1001)

@@ -26,7 +26,9 @@ from tests.unit.client.executions import executions, make_execution
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(history=st.lists(executions(), max_size=5))
-def test_what_is_written_is_read_back(tmp_path: Path, history: list[Execution]) -> None:
+def test_history_file_round_trip_preserves_executions(
+    tmp_path: Path, history: list[Execution]
+) -> None:
     path = tmp_path / "history.parquet"
     write_history(path, history)
     source: Source = HistoryFile(path)
@@ -38,14 +40,16 @@ NAMES = [*NAME_COLUMNS, SECONDS_COLUMN]
 
 
 @pytest.mark.parametrize("lacking", [NAMES, [*ORIGIN_COLUMNS, *NAMES]])
-def test_a_history_without_origins_or_names_is_read(tmp_path: Path, lacking: list[str]) -> None:
+def test_history_file_without_origin_or_name_columns_is_read(
+    tmp_path: Path, lacking: list[str]
+) -> None:
     write_history(tmp_path / "new", [make_execution(n) for n in range(3)])
     table = parquet.read_table(tmp_path / "new").drop_columns(lacking)
     parquet.write_table(table, tmp_path / "old")
     assert list(HistoryFile(tmp_path / "old").read()) == [make_execution(n) for n in range(3)]
 
 
-def test_a_table_to_publish_has_no_names(tmp_path: Path) -> None:
+def test_unnamed_table_contains_no_names(tmp_path: Path) -> None:
     named = replace(
         make_execution(), origin=ExecutionMetadata("spark 4", application="secret", file="secret")
     )
@@ -55,13 +59,13 @@ def test_a_table_to_publish_has_no_names(tmp_path: Path) -> None:
     assert (found.origin.source, found.origin.application) == ("spark 4", "")
 
 
-def test_long_histories_keep_their_order(tmp_path: Path) -> None:
+def test_history_file_preserves_order_of_many_executions(tmp_path: Path) -> None:
     history = [make_execution(n) for n in range(2500)]
     write_history(tmp_path / "h", history)
     assert list(HistoryFile(tmp_path / "h").read()) == history
 
 
-def test_provenance_travels_with_the_file(tmp_path: Path) -> None:
+def test_history_file_stores_metadata(tmp_path: Path) -> None:
     write_history(tmp_path / "h", [make_execution()], metadata={"seed": "7", "machine": "x"})
     assert read_metadata(tmp_path / "h") == {"seed": "7", "machine": "x"}
 
@@ -95,7 +99,7 @@ def _with(tmp_path: Path, column: str, values: pa.Array) -> Path:
         ("remarks", "great", pa.string(), "great"),
     ],
 )
-def test_a_bad_row_is_skipped_with_its_reason_and_the_others_are_read(
+def test_history_file_skips_an_invalid_row_with_a_reason(
     tmp_path: Path, column: str, bad: object, type_: pa.DataType, said: str
 ) -> None:
     good = parquet_column(tmp_path, column, 3, type_)
@@ -117,13 +121,13 @@ def parquet_column(tmp_path: Path, column: str, rows: int, type_: pa.DataType) -
     return values
 
 
-def test_a_file_that_is_no_parquet_is_one_clear_error(tmp_path: Path) -> None:
+def test_history_file_without_parquet_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "h").write_bytes(b"PAR1 but nothing behind it")
     with pytest.raises(InvalidInputError, match="not a readable Parquet file"):
         list(HistoryFile(tmp_path / "h").read())
 
 
-def test_a_cut_file_is_one_clear_error(tmp_path: Path) -> None:
+def test_truncated_history_file_is_refused(tmp_path: Path) -> None:
     write_history(tmp_path / "h", [make_execution(n) for n in range(100)])
     content = (tmp_path / "h").read_bytes()
     (tmp_path / "h").write_bytes(content[: len(content) // 2])
@@ -131,7 +135,7 @@ def test_a_cut_file_is_one_clear_error(tmp_path: Path) -> None:
         list(HistoryFile(tmp_path / "h").read())
 
 
-def test_a_file_with_spoiled_pages_is_one_clear_error(tmp_path: Path) -> None:
+def test_history_file_with_corrupt_pages_is_refused(tmp_path: Path) -> None:
     write_history(tmp_path / "h", [make_execution(n) for n in range(1000)])
     content = bytearray((tmp_path / "h").read_bytes())
     content[4:2000] = b"\xa5" * 1996
@@ -140,18 +144,18 @@ def test_a_file_with_spoiled_pages_is_one_clear_error(tmp_path: Path) -> None:
         list(HistoryFile(tmp_path / "h").read())
 
 
-def test_missing_columns_are_named(tmp_path: Path) -> None:
+def test_history_file_without_required_columns_names_them(tmp_path: Path) -> None:
     parquet.write_table(pa.table({name: [1] for name in list(COLUMNS)[:-2]}), tmp_path / "h")
     with pytest.raises(InvalidInputError, match="lacks the columns written_bytes, finished_at"):
         list(HistoryFile(tmp_path / "h").read())
 
 
-def test_a_file_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_missing_history_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="there is no history file"):
         list(HistoryFile(tmp_path / "nothing").read())
 
 
-def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
+def test_history_write_into_missing_directory_fails_and_creates_no_file(tmp_path: Path) -> None:
     path = tmp_path / "history.parquet"
     write_history(path, [make_execution()])
     old = path.read_bytes()
@@ -162,7 +166,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_failed_trials_without_a_measurement_travel_too(tmp_path: Path) -> None:
+def test_history_file_stores_failed_executions_without_measurement(tmp_path: Path) -> None:
     lost = make_execution(1, status=ExecutionStatus.OUT_OF_MEMORY, measurement=None)
     write_history(tmp_path / "h", [lost])
     assert list(HistoryFile(tmp_path / "h").read()) == [lost]

@@ -1,4 +1,4 @@
-"""Sources are taken in one or several at a time; none hides another, and twice is harmless."""
+"""Tests of ingestion: sources are isolated from each other, and repeating it adds nothing."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.unit.client.executions import make_execution
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Sequence[Path]:
-    """A history, a Spark log, something damaged and something unknown."""
+    """Return a history, a Spark log, a damaged file and a file of an unknown format."""
     history, log, damaged, notes = (tmp_path / name for name in ("a", "b", "c.parquet", "d"))
     write_history(history, [make_execution(number) for number in range(3)])
     scan = node("Scan parquet", rows=1)
@@ -34,7 +34,7 @@ def stored(path: Path) -> int:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_every_source_is_taken_in_or_has_its_reason(
+def test_ingest_stores_each_readable_source_or_reports_a_reason(
     tmp_path: Path, sources: Sequence[Path], jobs: int
 ) -> None:
     found = {each.path: each for each in ingest(sources, tmp_path / "store", jobs=jobs)}
@@ -54,7 +54,7 @@ def test_every_source_is_taken_in_or_has_its_reason(
     assert (again.executions, again.new) == (4, 0)
 
 
-def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
+def test_ingest_dry_run_counts_new_executions_and_stores_none(
     tmp_path: Path, sources: Sequence[Path]
 ) -> None:
     dry = total(list(ingest(sources, tmp_path / "store", dry_run=True)))
@@ -64,7 +64,7 @@ def test_a_dry_run_says_what_would_be_new_and_stores_nothing(
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_dry_run_counts_a_copy_once_as_the_real_run_does(
+def test_ingest_dry_run_counts_copies_like_the_real_run(
     tmp_path: Path, sources: Sequence[Path], jobs: int
 ) -> None:
     copies = [tmp_path / "copy", tmp_path / "another"]
@@ -76,7 +76,7 @@ def test_a_dry_run_counts_a_copy_once_as_the_real_run_does(
     assert total(list(ingest(every, tmp_path / "store", jobs=jobs))) == dry
 
 
-def test_what_failed_is_stored_and_counted(tmp_path: Path) -> None:
+def test_ingest_stores_and_counts_failed_executions(tmp_path: Path) -> None:
     scan = node("Scan parquet", rows=1)
     log = SparkLog().begin().start(7, scan).job(7, {1: 5}).finish(7, error="no bytes left")
     taken = total(list(ingest([log.write(tmp_path / "log")], tmp_path / "store")))
@@ -86,7 +86,7 @@ def test_what_failed_is_stored_and_counted(tmp_path: Path) -> None:
 def dies_of_some(
     path: Path, *, store: Path, scratch: Path | None, encoder: Encoder | None
 ) -> IngestionOutcome:
-    """As what reads one source in a process of its own, which some sources kill."""
+    """Replace the process that reads one source. It is killed by some sources."""
     del store, scratch, encoder
     if path.name in ("b", "d"):
         os._exit(9)
@@ -94,7 +94,7 @@ def dies_of_some(
 
 
 @pytest.mark.fault
-def test_a_source_that_kills_its_process_hides_no_other(
+def test_ingest_of_source_that_kills_its_process_continues_with_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "_outcome", dies_of_some)

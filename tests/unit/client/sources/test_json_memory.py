@@ -1,4 +1,4 @@
-"""What may be parsed: the largest plan that Spark honestly writes, and little more memory."""
+"""Tests of the JSON memory bound: the largest plan that Spark writes is just below it."""
 
 from collections.abc import Callable
 
@@ -10,10 +10,10 @@ from fedperf_client.sources.spark.plan import MAX_NODES
 from tests.fakes.spark_logs import Json, SparkLog
 
 COUNTERS = 12
-"""Of each node: more than any operator of the public logs has."""
+"""Counters per node, more than any operator of the public logs has."""
 
 
-def test_the_largest_plan_that_is_read_is_parsed() -> None:
+def test_largest_readable_plan_is_below_json_memory_bound() -> None:
     text = "[" + ", ".join(f"column{each}#{each}L" for each in range(10)) + "]"
     counter: Json = {"name": "number of output rows", "accumulatorId": 123_456, "metricType": "sum"}
     nodes: list[Json] = [
@@ -40,13 +40,15 @@ def test_the_largest_plan_that_is_read_is_parsed() -> None:
         lambda number: f'{{"{number}":{number}}}',
     ],
 )
-def test_many_values_are_too_much_long_before_the_longest_line(part: Callable[[int], str]) -> None:
+def test_many_json_values_exceed_memory_bound_before_maximum_line_length(
+    part: Callable[[int], str],
+) -> None:
     values = ",".join(part(each) for each in range(MAX_PARSED_BYTES // 88))
     assert orjson.loads(f"[{values[:1000].rpartition(',')[0]}]")
     assert exceeds_json_memory(f"[{values}]".encode())
 
 
-def test_a_long_text_counts_more_where_a_single_character_is_wide() -> None:
+def test_json_text_with_a_wide_character_counts_more_memory() -> None:
     text = b"a" * (MAX_PARSED_BYTES // 4)
     assert not exceeds_json_memory(b'["' + text + b'"]')
     assert exceeds_json_memory('["\U0001f600'.encode() + text + b'"]')

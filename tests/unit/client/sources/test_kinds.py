@@ -1,4 +1,4 @@
-"""Kinds of sources of other packages are used, and fail for themselves alone."""
+"""Tests of source kinds of other packages: they are used, and their failures are isolated."""
 
 import os
 import re
@@ -22,15 +22,15 @@ from fedperf_client.sources.ingestion import (
 )
 from fedperf_shared.errors import StorageError
 from fedperf_shared.execution import Execution
+from tests.unit.client.data_directories import made_home
 from tests.unit.client.executions import make_execution
-from tests.unit.client.homes import made_home
 from tests.unit.shared.console_programs import run
 
 Found = Execution | SkippedRecord
 
 
 class ForeignLog:
-    """A source of another package that gives one execution and then fails."""
+    """Source of another package that yields one execution and then fails."""
 
     def __init__(self, failure: Callable[[], object]) -> None:
         self._failure = failure
@@ -45,7 +45,7 @@ class ForeignLog:
 
 
 class ForeignKind:
-    """What such a package registers."""
+    """Source kind that such a package registers."""
 
     failure: Callable[[], object] = list
 
@@ -83,7 +83,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def paths(tmp_path: Path) -> list[Path]:
-    """A log of the foreign kind, and a history that comes after it."""
+    """Return a log of the foreign kind and a history that is read after it."""
     (tmp_path / "a.flink").write_text("anything")
     write_history(tmp_path / "b.parquet", [make_execution(1)])
     return [tmp_path / "a.flink", tmp_path / "b.parquet"]
@@ -105,7 +105,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_kind_that_fails_while_it_reads_costs_its_own_source_only(
+def test_failing_source_kind_refuses_only_its_own_source(
     foreign: ForeignKind, paths: list[Path], tmp_path: Path, name: str
 ) -> None:
     foreign.failure, told = FAILURES[name]
@@ -116,7 +116,7 @@ def test_a_kind_that_fails_while_it_reads_costs_its_own_source_only(
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_kind_that_fails_while_it_reads_does_not_end_a_look(
+def test_failing_source_kind_is_reported_once_by_follow_and_others_are_read(
     foreign: ForeignKind, paths: list[Path], tmp_path: Path, name: str
 ) -> None:
     foreign.failure, told = FAILURES[name]
@@ -125,10 +125,10 @@ def test_a_kind_that_fails_while_it_reads_does_not_end_a_look(
     assert told in problem
     assert looked.taken.new == 1
     again = follow(paths, looked.states, tmp_path / "store.sqlite")
-    assert again.problems == ()  # named once until it changes
+    assert again.problems == ()  # reported once per change
 
 
-def test_a_source_without_what_a_source_has_is_named(
+def test_source_without_read_method_is_refused_by_name(
     foreign: ForeignKind, paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del foreign
@@ -138,7 +138,7 @@ def test_a_source_without_what_a_source_has_is_named(
     assert good.taken.new == 1
 
 
-def test_reasons_without_end_are_told_up_to_a_limit(
+def test_skip_reasons_are_limited_in_number_and_length(
     foreign: ForeignKind, paths: list[Path], store: ExecutionStore
 ) -> None:
     foreign.failure = lambda: [SkippedRecord("row", f"{each} " * 1000) for each in range(10_000)]
@@ -148,7 +148,7 @@ def test_reasons_without_end_are_told_up_to_a_limit(
     assert max(map(len, skipped)) == LONGEST_REASON
 
 
-def test_places_come_once_sorted_and_without_what_is_hidden(tmp_path: Path) -> None:
+def test_find_sources_lists_each_file_once_sorted_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b/2", "b/1", "a", "c", ".hidden/x", "b/.x"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -160,7 +160,7 @@ def test_places_come_once_sorted_and_without_what_is_hidden(tmp_path: Path) -> N
     assert problems == []
 
 
-def test_a_directory_that_cannot_be_read_hides_nothing_beside_it(
+def test_find_sources_reports_unreadable_directory_and_lists_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a/x", "b/x", "c/x"):
@@ -180,13 +180,13 @@ def test_a_directory_that_cannot_be_read_hides_nothing_beside_it(
     assert problems == [f"{tmp_path / 'b'}: Permission denied"]
 
 
-def test_a_name_that_no_file_can_have_is_one_clear_line(tmp_path: Path) -> None:
+def test_find_sources_with_too_long_name_reports_one_problem(tmp_path: Path) -> None:
     problems: list[str] = []
     assert list(sources.find_sources([tmp_path / ("x" * 5000)], problems)) == []
     assert "too long" in problems[0]
 
 
-def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
+def test_find_sources_walks_directories_deeper_than_recursion_limit(tmp_path: Path) -> None:
     deep = tmp_path
     for _ in range(sys.getrecursionlimit() + 50):
         deep /= "d"
@@ -194,7 +194,7 @@ def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
     problems: list[str] = []
     assert list(sources.find_sources([tmp_path], problems)) == []
     assert problems == []
-    while deep != tmp_path:  # too deep for those who tidy up
+    while deep != tmp_path:  # too deep for pytest's cleanup
         deep.rmdir()
         deep = deep.parent
 
@@ -208,7 +208,7 @@ def test_directories_of_any_depth_are_looked_through(tmp_path: Path) -> None:
         ("ftp://host/logs", "the tools of that store"),
     ],
 )
-def test_an_address_elsewhere_is_refused_with_what_to_do(address: str, said: str) -> None:
+def test_find_sources_refuses_an_address_and_suggests_a_tool(address: str, said: str) -> None:
     problems: list[str] = []
     assert list(sources.find_sources([Path(address)], problems)) == []
     (problem,) = problems
@@ -228,7 +228,7 @@ def test_an_address_elsewhere_is_refused_with_what_to_do(address: str, said: str
         ),
     ],
 )
-def test_every_command_refuses_an_address_as_it_was_typed(
+def test_command_with_an_address_prints_it_as_typed_and_suggests_a_tool(
     home: Path, command: str, address: str, said: str
 ) -> None:
     ended = run(cli.main, "--home", home, command, address)
@@ -237,7 +237,7 @@ def test_every_command_refuses_an_address_as_it_was_typed(
     assert said in ended.complaint()
 
 
-def test_a_path_that_is_there_is_no_address(
+def test_local_path_accepts_existing_path_that_looks_like_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -246,7 +246,7 @@ def test_a_path_that_is_there_is_no_address(
     assert sources.local_path("C:logs") == Path("C:logs")
 
 
-def test_a_directory_that_looks_like_an_address_is_read(tmp_path: Path) -> None:
+def test_find_sources_reads_directory_that_looks_like_an_address(tmp_path: Path) -> None:
     (tmp_path / "s3:" / "logs").mkdir(parents=True)
     (tmp_path / "s3:" / "logs" / "file").write_text("hello")
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""An opener lists what a zip holds within fixed bounds, and reads it without unpacking it."""
+"""Tests of the zip opener: members are listed within fixed bounds and read without unpacking."""
 
 import io
 import struct
@@ -30,7 +30,7 @@ NAMED = (
     EOFError,
     OSError,
 )
-"""The last four come while a member is read; `read_blocks` names them."""
+"""Named errors. The last four are raised while a member is read, and `read_blocks` names them."""
 
 with_files = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None
@@ -51,14 +51,14 @@ def opened(path: Path) -> FilePlace:
 
 
 def content(place: FilePlace) -> dict[str, object]:
-    """Everything below a directory, by name."""
+    """Return everything below a directory by name."""
     return {
         each.name: content(each) if each.is_dir() else each.open("rb").read()
         for each in place.iterdir()
     }
 
 
-def test_a_zip_is_listed_and_read_as_the_directory_that_it_came_from(tmp_path: Path) -> None:
+def test_zip_is_listed_and_read_like_its_directory(tmp_path: Path) -> None:
     members = {"log": b"one", "v2/events_1": b"two", "v2/deep/er": b"", "__MACOSX/log": b"no"}
     found = opened(zipped(tmp_path / "a.zip", {**members, ".hidden": b"no"}))
     assert content(found) == {
@@ -70,13 +70,13 @@ def test_a_zip_is_listed_and_read_as_the_directory_that_it_came_from(tmp_path: P
         found.open("rb")
 
 
-def test_open_place_of_no_zip_is_the_path(tmp_path: Path) -> None:
+def test_open_place_of_other_file_returns_the_path(tmp_path: Path) -> None:
     for each in (b"", b"PK", b'{"Event":"x"}', bytes(99)):
         (tmp_path / "log").write_bytes(each)
         assert open_place(tmp_path / "log") == tmp_path / "log"
 
 
-def test_nothing_is_left_behind_and_no_file_stays_open(tmp_path: Path) -> None:
+def test_reading_a_zip_leaves_no_temporary_or_open_file(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"log": b"x" * 10**6})
     (log,) = opened(path).iterdir()
     with log.open("rb") as stream:
@@ -88,19 +88,19 @@ def test_nothing_is_left_behind_and_no_file_stays_open(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../b", "/etc/passwd", "a//b", "a\\b", "./a"])
-def test_names_that_are_no_relative_paths_are_refused(tmp_path: Path, name: str) -> None:
+def test_zip_with_names_other_than_relative_paths_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnreadArchiveError, match="relative paths"):
         open_place(zipped(tmp_path / "a.zip", {name: b""}))
 
 
-def test_names_of_endless_depth_are_refused(tmp_path: Path) -> None:
+def test_zip_with_too_deep_names_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadArchiveError):
         open_place(zipped(tmp_path / "a.zip", {"a/" * 30_000 + "b": b""}))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("a/b", "a")])
-def test_a_name_for_two_things_is_refused(tmp_path: Path, names: tuple[str, str]) -> None:
+def test_zip_with_ambiguous_names_is_refused(tmp_path: Path, names: tuple[str, str]) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for name in names:
             archive.writestr(name, b"")
@@ -108,13 +108,13 @@ def test_a_name_for_two_things_is_refused(tmp_path: Path, names: tuple[str, str]
         open_place(tmp_path / "a.zip")
 
 
-def test_too_many_members_are_refused_before_they_are_looked_at(tmp_path: Path) -> None:
+def test_zip_with_too_many_members_is_refused(tmp_path: Path) -> None:
     members = {str(number): b"" for number in range(opener.MAX_MEMBERS + 1)}
     with pytest.raises(UnreadArchiveError, match="files, above"):
         open_place(zipped(tmp_path / "a.zip", members))
 
 
-def test_a_list_of_names_without_end_is_not_read(tmp_path: Path) -> None:
+def test_zip_with_oversized_name_list_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     members = {f"{number:0200d}": b"" for number in range(20_000)}
     path = zipped(tmp_path / "a.zip", members, zipfile.ZIP_STORED)
     tracemalloc.start()
@@ -125,7 +125,7 @@ def test_a_list_of_names_without_end_is_not_read(tmp_path: Path) -> None:
     assert peak < 2**20
 
 
-def test_a_bomb_is_refused_by_what_it_claims(
+def test_zip_bomb_is_refused_by_its_claimed_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(opener, "RATIO_FROM_BYTES", 2**20)
@@ -138,7 +138,7 @@ def test_a_bomb_is_refused_by_what_it_claims(
         open_place(path)
 
 
-def test_a_member_that_holds_more_than_it_claims_gives_no_more(tmp_path: Path) -> None:
+def test_zip_member_larger_than_claimed_raises_bad_zip_file(tmp_path: Path) -> None:
     path = zipped(tmp_path / "a.zip", {"log": bytes(10**6)})
     spoiled = path.read_bytes().replace(struct.pack("<I", 10**6), struct.pack("<I", 1000))
     path.write_bytes(spoiled)
@@ -147,7 +147,7 @@ def test_a_member_that_holds_more_than_it_claims_gives_no_more(tmp_path: Path) -
         stream.read()
 
 
-def test_an_encrypted_or_unknown_member_is_refused(tmp_path: Path) -> None:
+def test_zip_with_encrypted_or_unknown_member_is_refused(tmp_path: Path) -> None:
     plain = zipped(tmp_path / "a.zip", {"log": b"abc"}).read_bytes()
     at = plain.index(b"PK\x01\x02")
     for offset, value, told in ((8, 1, "encrypted"), (10, 93, "method 93")):
@@ -160,7 +160,7 @@ def test_an_encrypted_or_unknown_member_is_refused(tmp_path: Path) -> None:
 
 @with_files
 @given(at=st.floats(0, 1), byte=st.integers(0, 255), cut=st.booleans())
-def test_a_damaged_zip_is_told_by_named_errors_only(
+def test_damaged_zip_raises_only_named_errors(
     tmp_path: Path, at: float, byte: int, cut: bool
 ) -> None:
     path = zipped(tmp_path / "a.zip", {"v2/events_1": b"one line\n" * 99, "log": b"two"})
@@ -174,7 +174,7 @@ def test_a_damaged_zip_is_told_by_named_errors_only(
             content(found)
 
 
-def test_listing_and_reading_take_time_by_size_alone(tmp_path: Path) -> None:
+def test_zip_with_maximum_members_is_listed_quickly(tmp_path: Path) -> None:
     calls = []
     for count in (opener.MAX_MEMBERS // 4, opener.MAX_MEMBERS):
         path = zipped(tmp_path / f"{count}.zip", {f"{n % 40}/{n}": b"x" for n in range(count)})
@@ -186,7 +186,7 @@ def test_listing_and_reading_take_time_by_size_alone(tmp_path: Path) -> None:
     assert count_calls(lambda: file.open("rb").read()) < many
 
 
-def test_joined_parts_are_one_file(tmp_path: Path) -> None:
+def test_joined_file_reads_parts_as_one_file(tmp_path: Path) -> None:
     parts = []
     for number, each in enumerate((b"ab", b"", b"c\n" * 100_000)):
         parts.append(tmp_path / str(number))

@@ -1,4 +1,4 @@
-"""Messages between a process and its child arrive whole, and the end is told."""
+"""Tests of messages between a process and its child: they arrive whole, and closing is detected."""
 
 import threading
 from socket import socketpair
@@ -13,7 +13,7 @@ def ends() -> tuple[Channel, Channel]:
     return Channel(here.detach()), Channel(there.detach())
 
 
-def test_messages_arrive_one_by_one_whatever_their_size() -> None:
+def test_channel_delivers_messages_of_any_size_in_order() -> None:
     here, there = ends()
     messages = [b"", b"a\nb", b"x" * 5_000_000]
     sending = threading.Thread(target=lambda: any(map(there.send, messages)))
@@ -23,7 +23,7 @@ def test_messages_arrive_one_by_one_whatever_their_size() -> None:
     assert not here.poll()
 
 
-def test_a_closed_channel_is_an_end() -> None:
+def test_closed_channel_raises_eof_and_broken_pipe() -> None:
     here, there = ends()
     there.close()
     assert here.poll(None)

@@ -1,4 +1,4 @@
-"""A process tree whose children are killed is gone when the call returns."""
+"""Tests of process trees: killed children are gone when the call returns."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ time.sleep(60)
 """
 
 
-def test_killed_children_are_gone_at_once_though_the_kernel_takes_its_time() -> None:
+def test_kill_children_returns_after_children_are_gone() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT.format(child=HOLDS_MUCH)], stdout=subprocess.PIPE, text=True
     ) as parent:

@@ -1,4 +1,4 @@
-"""What the daemon may rely on when releases are computed in another process."""
+"""Tests of the worker process in which the daemon computes releases."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ from fedperf_client.workers import worker_process
 from fedperf_client.workers.child_process import ChildProcess
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
-from tests.fakes.tangents import few_anchors, make_tangent_question
+from tests.fakes.linearized_queries import few_anchors, make_tangent_question
 from tests.fakes.tasks import (
     Hung,
     KilledOnce,
@@ -38,7 +38,7 @@ from tests.fakes.tasks import (
     its_process,
 )
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.work import count_calls
 
 SUM = partial(sum_residuals, clip=1.5)
@@ -47,7 +47,7 @@ END = START + timedelta(hours=1)
 
 @pytest.fixture(scope="module", autouse=True)
 def importable() -> Iterator[None]:
-    """A child looks for modules where this process does."""
+    """Make the modules of this process importable in the child."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(Path(__file__).parents[4])
         yield
@@ -55,7 +55,7 @@ def importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def child(importable: None) -> Iterator[WorkerProcess]:
-    """One warm child for the tests that only look at what it answers."""
+    """Yield one warm child for tests that only read its results."""
     del importable
     with WorkerProcess(()) as process:
         process.warm()
@@ -64,7 +64,7 @@ def child(importable: None) -> Iterator[WorkerProcess]:
 
 @pytest.fixture(scope="module")
 def computing(importable: None) -> Iterator[WorkerProcess]:
-    """One child for every kind of slot, as the daemon has one: it imports torch once."""
+    """Yield one child for every kind of slot, as in the daemon. It imports torch once."""
     del importable
     needs = (*NEEDED_FOR_REPORTS, *NEEDED_FOR_LINEARIZED)
     with WorkerProcess(needs) as process:
@@ -80,27 +80,27 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_tasks_run_in_one_warm_process_that_is_not_this_one(child: WorkerProcess) -> None:
+def test_worker_process_runs_tasks_in_one_other_process(child: WorkerProcess) -> None:
     pids = {child(its_process) for _ in range(2)}
     assert len(pids) == 1
     assert pids != {os.getpid()}
 
 
 @pytest.mark.slow
-def test_the_noise_of_the_child_is_never_drawn_again(child: WorkerProcess) -> None:
+def test_worker_process_noise_never_repeats(child: WorkerProcess) -> None:
     here = SystemNoise()
     drawn = [child(Noisy(here)) for _ in range(3)] + [here.discrete_gaussian(8, 2.0**40)]
     assert len(np.unique(np.concatenate(drawn))) == 4 * 8
 
 
-def test_a_killed_child_loses_its_task_and_the_next_slot_finds_a_new_one(tmp_path: Path) -> None:
+def test_worker_process_killed_in_a_task_is_replaced_for_the_next(tmp_path: Path) -> None:
     with WorkerProcess(()) as process:
         with pytest.raises(ComputationFailedError, match="lost"):
             process(KilledOnce(tmp_path / "was-killed"))
         assert process(KilledOnce(tmp_path / "was-killed")) == "done"
 
 
-def test_a_failure_is_told_and_leaves_the_child_alive(child: WorkerProcess) -> None:
+def test_worker_process_stays_alive_after_a_failing_task(child: WorkerProcess) -> None:
     before = child(its_process)
     for _ in range(2):
         with pytest.raises(ComputationFailedError, match="ZeroDivisionError"):
@@ -108,7 +108,7 @@ def test_a_failure_is_told_and_leaves_the_child_alive(child: WorkerProcess) -> N
     assert child(its_process) == before
 
 
-def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child(
+def test_worker_process_task_beyond_timeout_fails_and_next_gets_a_new_process(
     tmp_path: Path,
 ) -> None:
     with WorkerProcess(()) as process:
@@ -118,7 +118,7 @@ def test_a_task_that_takes_too_long_fails_in_time_and_the_next_finds_a_new_child
         assert process(its_process) != before
 
 
-def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(
+def test_worker_process_caller_returns_before_the_timed_out_process_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_end, kill = threading.Event(), ChildProcess.kill
@@ -128,7 +128,7 @@ def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(
         with pytest.raises(ComputationFailedError, match="not done in time"):
             process(Stubborn(tmp_path / "began"), seconds=1.0)
         stubborn = int((tmp_path / "began").read_text())
-        os.kill(stubborn, 0)  # it is still there
+        os.kill(stubborn, 0)  # the old process is still alive
         assert process(its_process) != stubborn
         may_end.set()
     deadline = time.monotonic() + 10
@@ -137,7 +137,7 @@ def test_whoever_waits_for_a_task_does_not_wait_for_its_child_to_end(
     assert not psutil.pid_exists(stubborn)
 
 
-def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path: Path) -> None:
+def test_worker_process_task_waiting_for_another_fails_at_its_timeout(tmp_path: Path) -> None:
     with WorkerProcess(()) as process:
         waiting = threading.Thread(target=_ignoring_failure, args=(process, tmp_path / "began"))
         waiting.start()
@@ -148,7 +148,7 @@ def test_a_task_that_waits_for_another_one_waits_no_longer_than_it_may(tmp_path:
         waiting.join(10)
 
 
-def test_a_child_that_is_not_warm_in_time_fails_the_task_and_goes_on_warming() -> None:
+def test_worker_process_not_warm_in_time_fails_the_task_and_continues_warming() -> None:
     with WorkerProcess(()) as process:
         with pytest.raises(ComputationFailedError, match="warm"):
             process(its_process, seconds=0.0)
@@ -156,7 +156,7 @@ def test_a_child_that_is_not_warm_in_time_fails_the_task_and_goes_on_warming() -
         assert process(its_process) == process._child.pid
 
 
-def test_closing_ends_a_task_that_hangs(tmp_path: Path) -> None:
+def test_worker_process_close_ends_a_hanging_task(tmp_path: Path) -> None:
     process = WorkerProcess(())
     asking = threading.Thread(target=_ignoring_failure, args=(process, tmp_path / "began"))
     asking.start()
@@ -168,7 +168,7 @@ def test_closing_ends_a_task_that_hangs(tmp_path: Path) -> None:
         process(its_process)
 
 
-def test_a_child_that_begins_while_its_process_is_closed_does_not_live_on(
+def test_worker_process_child_started_during_close_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = WorkerProcess(())
@@ -185,7 +185,7 @@ def test_a_child_that_begins_while_its_process_is_closed_does_not_live_on(
     assert [each.is_alive() for each in begun] == [False]
 
 
-def test_a_child_ends_with_its_parent_even_within_a_task(tmp_path: Path) -> None:
+def test_worker_process_ends_with_its_parent_within_a_task(tmp_path: Path) -> None:
     began = tmp_path / "began"
     code = f"""
 import os, threading, time
@@ -207,8 +207,8 @@ os.kill(os.getpid(), 9)
     assert not psutil.pid_exists(child)
 
 
-def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
-    """So that its rhythm cannot depend on what is computed."""
+def test_worker_process_parent_uses_little_cpu_during_a_task() -> None:
+    """The polling schedule of this process therefore does not depend on the computation."""
     with WorkerProcess(()) as process:
         process(its_process)
         short, long = (count_calls(partial(process, task)) for task in (its_process, busy))
@@ -216,7 +216,7 @@ def test_this_process_has_nothing_to_do_while_the_child_computes() -> None:
 
 
 @pytest.mark.slow
-def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
+def test_worker_process_report_sum_equals_local_sum_without_noise(
     store: Path, computing: WorkerProcess
 ) -> None:
     task = ReportTask(store, seeded_checkpoint(), None, END, SUM)
@@ -227,7 +227,7 @@ def test_the_child_sums_a_report_as_this_process_would_and_draws_no_noise(
     assert there.any()
 
 
-def test_a_report_covers_what_finished_in_its_span(store: Path) -> None:
+def test_report_task_sums_executions_finished_in_its_span(store: Path) -> None:
     def counts(since: datetime | None, until: datetime) -> bool:
         return bool(ReportTask(store, seeded_checkpoint(), since, until, SUM)().any())
 
@@ -237,7 +237,7 @@ def test_a_report_covers_what_finished_in_its_span(store: Path) -> None:
     assert not counts(None, START)
 
 
-def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise(
+def test_worker_process_linearized_sum_equals_local_sum_up_to_rounding(
     store: Path, computing: WorkerProcess
 ) -> None:
     start = tuple(state_to_arrays(GGFN(seed=3)).values())
@@ -245,7 +245,7 @@ def test_the_child_answers_at_a_tangent_as_this_process_would_and_draws_no_noise
     there = computing(task)
     assert there.any()
     np.testing.assert_array_equal(there, computing(task))
-    assert np.abs(there - task()).max() <= 2  # the child may have other threads
+    assert np.abs(there - task()).max() <= 2  # the child may use other threads
 
 
 def _ignoring_failure(process: WorkerProcess, began: Path) -> None:

@@ -45,9 +45,7 @@ def column(directory: Path, table: str, name: str) -> "np.ndarray[tuple[int], np
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_data_set_has_the_columns_that_programs_read_and_no_missing_value(
-    table: str, directory: Path
-) -> None:
+def test_dataset_has_declared_columns_without_missing_values(table: str, directory: Path) -> None:
     found = pq.read_table(dataset_path(directory, f"{table}_3000"))
     schema = read(table, 3_000).columns
     assert found.column_names == list(column_names(schema))
@@ -56,26 +54,24 @@ def test_a_data_set_has_the_columns_that_programs_read_and_no_missing_value(
 
 
 @pytest.mark.parametrize(("table", "key"), UNIQUE_KEYS.items())
-def test_keys_of_dimensions_are_unique_so_that_joins_cannot_explode(
-    table: str, key: str, directory: Path
-) -> None:
+def test_dataset_dimension_keys_are_unique(table: str, key: str, directory: Path) -> None:
     values = column(directory, table, key)
     assert len(np.unique(values)) == len(values)
 
 
 @pytest.mark.parametrize(("table", "key", "other", "other_key"), FOREIGN_KEYS)
-def test_every_foreign_key_points_to_a_row(
+def test_dataset_foreign_keys_reference_existing_rows(
     table: str, key: str, other: str, other_key: str, directory: Path
 ) -> None:
     assert np.isin(column(directory, table, key), column(directory, other, other_key)).all()
 
 
-def test_an_item_has_exactly_two_offers(directory: Path) -> None:
+def test_dataset_has_exactly_two_offers_per_item(directory: Path) -> None:
     _, counts = np.unique(column(directory, "offers", "offer_item"), return_counts=True)
     assert set(counts) == {2}
 
 
-def test_hot_events_have_a_far_more_frequent_key_than_events(directory: Path) -> None:
+def test_dataset_hot_events_have_a_more_frequent_key_than_events(directory: Path) -> None:
     def top(table: str) -> int:
         return int(np.unique(column(directory, table, "item"), return_counts=True)[1].max())
 
@@ -83,7 +79,7 @@ def test_hot_events_have_a_far_more_frequent_key_than_events(directory: Path) ->
 
 
 @pytest.mark.parametrize("table", ["prose", "chat"])
-def test_a_text_has_as_many_words_as_its_scale_and_a_heavy_head(
+def test_text_dataset_has_words_of_its_scale_and_a_skewed_distribution(
     table: str, directory: Path
 ) -> None:
     lines = pq.read_table(dataset_path(directory, f"{table}_3000")).column("line").to_pylist()
@@ -93,7 +89,7 @@ def test_a_text_has_as_many_words_as_its_scale_and_a_heavy_head(
     assert counts[0] > 10 * counts[100]
 
 
-def test_data_are_a_function_of_the_name(directory: Path, tmp_path: Path) -> None:
+def test_dataset_is_determined_by_its_name(directory: Path, tmp_path: Path) -> None:
     (again,) = prepare(["records_3000"], tmp_path)
     assert pq.read_table(again).equals(pq.read_table(dataset_path(directory, "records_3000")))
     (other,) = prepare(["records_1000"], tmp_path)
@@ -101,7 +97,7 @@ def test_data_are_a_function_of_the_name(directory: Path, tmp_path: Path) -> Non
     assert not pq.read_table(other).equals(head)
 
 
-def test_a_data_set_is_written_once_and_nothing_unfinished_remains(tmp_path: Path) -> None:
+def test_dataset_is_written_once_and_leaves_no_temporary_file(tmp_path: Path) -> None:
     (path,) = prepare(["web_1000"], tmp_path)
     written = path.stat().st_mtime_ns
     assert prepare(["web_1000", "web_1000"], tmp_path) == (path, path)
@@ -110,14 +106,12 @@ def test_a_data_set_is_written_once_and_nothing_unfinished_remains(tmp_path: Pat
 
 
 @pytest.mark.parametrize("dataset", ["web", "web_", "web_1001", "web_-1", "nothing_1000", "_1000"])
-def test_a_name_outside_the_grid_is_refused_and_writes_nothing(
-    dataset: str, tmp_path: Path
-) -> None:
+def test_dataset_with_unknown_name_is_refused_and_not_written(dataset: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=dataset):
         prepare([dataset], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_scales_go_from_a_thousand_to_ten_million_rows() -> None:
+def test_dataset_scales_increase_from_thousand_to_thirty_million_rows() -> None:
     assert (SCALES[0], SCALES[-1]) == (10**3, 3 * 10**7)
     assert list(SCALES) == sorted(set(SCALES))

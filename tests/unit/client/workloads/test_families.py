@@ -40,7 +40,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", Family)
-def test_a_program_is_a_function_of_the_seed(family: Family) -> None:
+def test_drawn_program_is_determined_by_the_seed(family: Family) -> None:
     one, same, other = (
         draw_program(family, rng=np.random.default_rng(seed), rows=1_000) for seed in (3, 3, 4)
     )
@@ -50,7 +50,7 @@ def test_a_program_is_a_function_of_the_seed(family: Family) -> None:
 
 @pytest.mark.parametrize("count", [8, pytest.param(25, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", Family)
-def test_most_results_have_rows_and_no_step_explodes(
+def test_drawn_programs_have_few_empty_results_and_bounded_row_counts(
     family: Family, count: int, directory: Path
 ) -> None:
     empty = 0
@@ -63,7 +63,7 @@ def test_most_results_have_rows_and_no_step_explodes(
 
 
 @pytest.mark.slow
-def test_random_relational_programs_have_3_to_14_steps_and_thousands_of_shapes() -> None:
+def test_drawn_relational_programs_have_3_to_14_steps_and_thousands_of_shapes() -> None:
     programs = draws(Family.RELATIONAL, 3_000)
     sizes = {len(program.steps) for program in programs}
     shapes = {
@@ -84,13 +84,13 @@ def test_random_relational_programs_have_3_to_14_steps_and_thousands_of_shapes()
 
 
 @pytest.mark.parametrize("family", Family)
-def test_two_hundred_draws_are_nearly_two_hundred_workloads(family: Family) -> None:
+def test_two_hundred_drawn_programs_have_at_least_180_workload_names(family: Family) -> None:
     names = {workload_name(program) for program in draws(family, 200)}
     assert len(names) >= 180
     assert all(name.startswith(f"{family.value}-") for name in names)
 
 
-def test_a_workload_keeps_its_name_on_data_of_another_scale() -> None:
+def test_workload_name_is_independent_of_data_scale() -> None:
     names = {
         workload_name(draw_program(Family.TPCH, rng=np.random.default_rng(5), rows=rows))
         for rows in (1_000, 10_000_000)
@@ -98,13 +98,13 @@ def test_a_workload_keeps_its_name_on_data_of_another_scale() -> None:
     assert len(names) == 1
 
 
-def test_rows_outside_the_grid_are_refused() -> None:
+def test_draw_program_with_unknown_row_count_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="2000"):
         draw_program(Family.TPCH, rng=np.random.default_rng(1), rows=2_000)
 
 
 @pytest.mark.parametrize("family", Family)
-def test_drawn_platforms_can_run_their_steps_and_mostly_stay_together(family: Family) -> None:
+def test_drawn_platforms_support_their_steps_and_rarely_switch(family: Family) -> None:
     rng = np.random.default_rng(11)
     alone, switches = 0, []
     for program in draws(family, 300):
@@ -117,7 +117,7 @@ def test_drawn_platforms_can_run_their_steps_and_mostly_stay_together(family: Fa
     assert 0.02 <= np.mean(switches) <= 0.25
 
 
-def test_graph_and_learning_steps_are_sometimes_drawn_for_sklearn() -> None:
+def test_drawn_platforms_of_pagerank_sometimes_include_sklearn() -> None:
     rng = np.random.default_rng(2)
     plans = [draw_platforms(program, rng=rng) for program in draws(Family.PAGERANK, 100)]
     assert 5 <= sum(Platform.SKLEARN in plan for plan in plans) <= 60
@@ -129,7 +129,7 @@ def test_single_platforms_are_those_that_run_every_step() -> None:
         assert single_platforms(program) == (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
 
-def test_source_statistics_are_those_worked_out_by_hand(tmp_path: Path) -> None:
+def test_source_statistics_equal_values_computed_by_hand(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""One tick of a coordinator: who looks in which order, and that nothing holds up the rest."""
+"""Tests of a coordinator tick: the order of its parts and the isolation of their failures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ CALENDAR = default_calendar(AT)
 
 @dataclass
 class Life:
-    """A coordinator of three that look; each notes that it did, and fails as it is told."""
+    """Coordinator whose parts record that they ran and fail on request."""
 
     looked: list[str] = field(default_factory=list)
     broken: dict[str, Exception] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Life:
         return (what,)
 
     def tick(self) -> list[str]:
-        """Who looked."""
+        """Run one tick and return the names of the parts that ran."""
         self.looked.clear()
         self.coordinator.tick(AT)
         return [*self.looked]
@@ -67,7 +67,7 @@ class Looking:
         return self.life.does(self.name)
 
 
-def test_all_look_at_one_snapshot_and_the_rounds_go_on_at_last() -> None:
+def test_coordinator_tick_shares_one_snapshot_and_runs_rounds_last() -> None:
     life = Life()
     assert life.coordinator.tick(AT) == ["first", "second", "rounds"]
     assert life.looked == ["reader", "first", "second", "rounds"]
@@ -83,19 +83,19 @@ def test_all_look_at_one_snapshot_and_the_rounds_go_on_at_last() -> None:
         ("reader", ["rounds"]),
     ],
 )
-def test_who_fails_holds_up_no_other_and_is_tried_again(
+def test_failing_controller_delays_no_other_and_is_retried_after_backoff(
     broken: str, others: list[str], error: Exception
 ) -> None:
     life = Life(broken={broken: error})
     assert life.tick() == others
     life.broken.clear()
-    assert life.tick() == others  # it rests
+    assert life.tick() == others  # in backoff
     life.seconds = 1.5
     assert life.tick() == ["reader", "first", "second", "rounds"]
 
 
 @pytest.mark.parametrize("broken", ["reader", "second", "rounds"])
-def test_a_database_that_fails_is_left_alone_by_all(broken: str) -> None:
+def test_failing_database_puts_all_controllers_into_backoff(broken: str) -> None:
     life = Life(broken={broken: DatabaseError("disk I/O error")})
     life.tick()
     life.broken.clear()
@@ -104,6 +104,6 @@ def test_a_database_that_fails_is_left_alone_by_all(broken: str) -> None:
     assert life.tick() == ["reader", "first", "second", "rounds"]
 
 
-def test_what_was_found_before_the_database_failed_is_not_lost() -> None:
+def test_coordinator_tick_returns_events_before_a_database_failure() -> None:
     life = Life(broken={"rounds": DatabaseError("disk I/O error")})
     assert life.coordinator.tick(AT) == ["first", "second"]

@@ -1,4 +1,4 @@
-"""What a coordinator lets its members learn, and what its log says."""
+"""Tests of the GGFN task of a coordinator and of its log events."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +15,9 @@ from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.model.fit import predict
 from fedperf_simulations.model.ggfn import model_from_arrays
-from tests.fakes.tangents import few_anchors, install_plans
+from tests.fakes.linearized_queries import few_anchors, install_plans
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 AT = datetime(2027, 1, 1, tzinfo=UTC)
 QUESTIONS = draw_questions(np.random.default_rng(1), 9)
@@ -30,7 +30,7 @@ def predictions() -> list[float]:
     return [float(value) for value in predict(model, graphs)]
 
 
-def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
+def test_public_error_is_the_median_q_error_on_public_plans() -> None:
     for factor in (1.0, 2.0, 0.5):
         plans = [
             MeasuredPlan(each.plan, each.cluster, value + float(np.log(factor)))
@@ -39,13 +39,15 @@ def test_the_yardstick_is_the_median_q_error_on_the_public_plans() -> None:
         assert public_error(plans)(ARRAYS) == pytest.approx(max(factor, 1 / factor), rel=1e-5)
 
 
-def test_a_checkpoint_predicts_on_the_catalogue() -> None:
+def test_predict_with_checkpoint_matches_its_model() -> None:
     entries = [PlanOnCluster(each.plan, each.cluster) for each in QUESTIONS]
     found = predict_with(encode_checkpoint(seeded_checkpoint()))(entries)
     np.testing.assert_allclose(found, predictions(), rtol=1e-5)
 
 
-def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ggfn_task_uses_linearized_averaging_with_public_anchors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install_start(tmp_path, monkeypatch)
     install_plans(tmp_path, monkeypatch)
     found = ggfn_task().strategy
@@ -53,7 +55,9 @@ def test_rounds_step_at_the_tangent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(found.anchors) == len(few_anchors())
 
 
-def test_a_closed_round_is_said_with_what_was_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_event_of_closed_round_counts_refused_replies_by_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     outcomes = ("accepted", "missing", "not_due", "missing")
     replies = [ReplyRow(outcome=each) for each in outcomes]
     no_quorum = RoundOutcome.NO_QUORUM

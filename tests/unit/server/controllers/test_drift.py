@@ -1,4 +1,4 @@
-"""Drift that several show begins an epoch, once; what one shows is shown to the operator."""
+"""Tests of the drift controller: shared drift begins a regime once, other drift is reported."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -40,7 +40,7 @@ def year(*shifts: PlatformShift, organizations: int = 3) -> Year:
 
 @lru_cache(maxsize=1)
 def shared_drift() -> PlatformDrift:
-    """What all reports of the year with `SLOWER` show together."""
+    """Return the drift that all reports of the year with `SLOWER` show together."""
     (found,) = (e for e in read_drifts(year(SLOWER).plain, year(SLOWER).answered) if e.shared)
     return found
 
@@ -115,16 +115,16 @@ def desk(database: Database) -> DriftController:
 def look(
     database: Database, at: datetime, watching: DriftController | None = None
 ) -> tuple[PlatformDrift, ...]:
-    """What a coordinator finds at that moment; one that was just started, unless one is given."""
+    """Run the controller once and return its drifts. By default it was just started."""
     return (watching or DriftController()).run_once(snapshot(database, TABLE, at, grace=GRACE))
 
 
 def live(
     database: Database, reports: Year, windows: Sequence[int], *, quiet: int = 6
 ) -> list[tuple[int, PlatformDrift]]:
-    """Window by window, by a coordinator that is started anew in each; what it found when.
+    """Run a newly started coordinator in each window and return its drifts by window.
 
-    In the first `quiet` windows it does not look.
+    It does not run in the first `quiet` windows.
     """
     news = []
     for window in windows:
@@ -141,10 +141,10 @@ def declared(database: Database) -> tuple[DriftRegime, ...]:
 
 
 @pytest.mark.slow
-def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
+def test_shared_drift_begins_a_drift_regime_with_the_next_window(
     database: Database,
 ) -> None:
-    """What the epoch's first reports show is of the epoch before, and known already."""
+    """The first reports of the new regime cover the previous one, whose drift is already known."""
     news = live(database, year(SLOWER), range(shared_drift().detected_in + 3))
     ((window, drift),) = [each for each in news if each[1].shared]
     assert window == shared_drift().detected_in
@@ -158,7 +158,9 @@ def test_a_drift_that_several_show_begins_an_epoch_with_the_next_window(
     assert [each.drift for each in seen] == [each for _, each in news]
 
 
-def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> None:
+def test_drift_controller_ignores_a_window_until_its_reports_are_complete(
+    database: Database,
+) -> None:
     hand_in(database, year(SLOWER), range(shared_drift().detected_in + 1))
     early = reports_are_in(shared_drift().detected_in) - timedelta(seconds=1)
     watching = desk(database)
@@ -169,7 +171,9 @@ def test_before_its_reports_are_in_a_window_says_nothing(database: Database) -> 
 
 
 @pytest.mark.slow
-def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Database) -> None:
+def test_drift_of_one_organization_is_reported_and_begins_no_drift_regime(
+    database: Database,
+) -> None:
     alone = PlatformShift(Platform.POLARS, 5.2, 0.8, only="1")
     news = live(database, year(alone), range(10), quiet=9)
     assert [(each.platform, each.organizations, each.shared) for _, each in news] == [
@@ -178,8 +182,8 @@ def test_what_one_organization_shows_is_shown_and_begins_nothing(database: Datab
     assert declared(database) == ()
 
 
-def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Database) -> None:
-    """These are about the windows before, so that the drift is older than the epoch."""
+def test_drift_found_by_first_reports_of_a_drift_regime_begins_no_other(database: Database) -> None:
+    """These reports cover earlier windows, so the drift is older than the regime."""
     window = shared_drift().detected_in
     with database.transaction() as session:
         declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.window_start(window - 1))
@@ -189,7 +193,7 @@ def test_found_by_the_first_reports_of_an_epoch_it_needs_no_other(database: Data
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database) -> None:
+def test_drift_controller_after_downtime_declares_the_regime_once(database: Database) -> None:
     hand_in(database, year(SLOWER), range(10))
     news = look(database, reports_are_in(9))
     assert [each.shared for each in news].count(True) == 1
@@ -199,7 +203,7 @@ def test_a_coordinator_that_was_away_declares_when_it_is_back(database: Database
     assert len(declared(database)) == 1
 
 
-def test_after_the_calendar_and_without_a_model_nothing_is_read(
+def test_drift_controller_after_period_returns_none_and_without_model_raises(
     database: Database, tmp_path: Path
 ) -> None:
     hand_in(database, year(SLOWER), range(PERIOD.windows))

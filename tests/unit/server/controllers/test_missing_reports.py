@@ -1,4 +1,4 @@
-"""Whose report never came is said once, by name, when its slot and the grace are over."""
+"""Tests of missing reports: each is logged once with its organization, after slot and grace."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +32,7 @@ WINDOW = 28 * DAY
 GRACE = timedelta(hours=2)
 TABLE = calendar(4, reports=2)
 OVER = START + 21 * DAY + GRACE
-"""When the first report slot is over."""
+"""End of the first report slot and its grace period."""
 
 Said = list[tuple[str, str]]
 
@@ -52,7 +52,7 @@ def join(
     at: datetime = START,
     schedule: Schedule | None = None,
 ) -> None:
-    """A member who declares a plain report and a directed one in every window, or `schedule`."""
+    """Add a member that declares a plain and a directed report per window, or `schedule`."""
     declared: tuple[Parameters, ...] = ReportParameters(1.4, 3.0), DirectedParameters(1.4, 2000.0)
     slots = tuple(
         Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index), parameters)
@@ -76,7 +76,7 @@ def join(
 def said(
     database: Database, *moments: datetime, since: datetime = START, table: ReleaseCalendar = TABLE
 ) -> Said:
-    """Organizations and slots of the lines in the log, after looks at these moments."""
+    """Run the controller at these timestamps and return logged organizations and slots."""
     desk = MissingReportController(since=since)
     with capture_logs() as logs:
         for at in moments:
@@ -86,7 +86,7 @@ def said(
     return [(each["organization"], each["slot"]) for each in logs]
 
 
-def test_who_sent_nothing_is_named_once_when_slot_and_grace_are_over(database: Database) -> None:
+def test_missing_report_is_logged_once_after_slot_and_grace(database: Database) -> None:
     join(database, b"1", "Acme")
     join(database, b"2", "Birch")
     release_id = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0).release_id(TABLE.period)
@@ -98,20 +98,22 @@ def test_who_sent_nothing_is_named_once_when_slot_and_grace_are_over(database: D
     assert said(database, before, OVER, after, OVER + DAY / 2) == [("Acme", "report-0-0")]
 
 
-def test_every_window_is_looked_at_however_rarely_one_looks(database: Database) -> None:
+def test_missing_reports_of_every_window_are_logged_at_any_polling_interval(
+    database: Database,
+) -> None:
     join(database, b"1", "Acme")
     every = [("Acme", f"report-{window}-0") for window in range(4)]
     assert said(database, START + 5 * WINDOW, START + 6 * WINDOW) == every
     assert said(database, *(START + days * DAY for days in range(150))) == every
 
 
-def test_what_was_over_before_the_coordinator_began_is_left_out(database: Database) -> None:
+def test_missing_reports_before_coordinator_start_are_not_logged(database: Database) -> None:
     join(database, b"1", "Acme")
     assert said(database, OVER + DAY, since=OVER) == []
     assert said(database, OVER + WINDOW, since=OVER) == [("Acme", "report-1-0")]
 
 
-def test_who_declared_after_a_slot_or_was_revoked_is_not_missed_there(database: Database) -> None:
+def test_report_of_late_or_revoked_organization_is_not_missing(database: Database) -> None:
     join(database, b"1", "Late", at=START + 21 * DAY)
     join(database, b"2", "Gone")
     with database.transaction() as session:
@@ -120,7 +122,9 @@ def test_who_declared_after_a_slot_or_was_revoked_is_not_missed_there(database: 
     assert said(database, OVER + WINDOW) == [("Late", "report-1-0")]
 
 
-def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> None:
+def test_directed_report_is_missing_only_if_a_linear_query_was_published(
+    database: Database,
+) -> None:
     join(database, b"1", "Acme")
     assert said(database, OVER + DAY, since=OVER) == []
     with database.transaction() as session:
@@ -129,7 +133,7 @@ def test_an_answer_is_missed_where_there_was_a_question(database: Database) -> N
     assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
 
 
-def test_a_first_report_that_never_came_is_missed_like_any_other(database: Database) -> None:
+def test_missing_first_report_is_logged_like_any_other(database: Database) -> None:
     table = replace(TABLE, first_slots=(SlotTimes(2 * DAY, 3 * DAY), SlotTimes(9 * DAY, 10 * DAY)))
     first = Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 3), ReportParameters(1.4, 3.0))
     join(database, b"1", "Acme", schedule=Schedule(table, (first,)))

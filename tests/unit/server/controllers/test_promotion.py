@@ -1,4 +1,4 @@
-"""The desk judges each window's candidate once, in the next window, and may be killed anywhere."""
+"""Tests of the promotion controller: each candidate is decided once, even after a kill."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -36,9 +36,9 @@ from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.audit_log import verify_events
+from tests.fakes.linearized_queries import few_plans
 from tests.fakes.rounds import newest_version
 from tests.fakes.snapshots import snapshot
-from tests.fakes.tangents import few_plans
 from tests.unit.server.rounds.test_model_rounds import TinyFormat
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -51,12 +51,12 @@ PLANS = few_plans()
 PASSED = "better by reports, no worse on public plans and on the buffer"
 REPORTED = promotion._reported
 SPEAKING = ReportedOffset(np.ones(CELLS), 1e-6 * np.eye(CELLS), np.full(CELLS, 1 / CELLS))
-"""Reports for every version that predicts more than the one in force, up to 1 log second more."""
+"""Reports that favour every version with longer predictions, up to 1 log second longer."""
 ROW = SyntheticRow(PLANS[0].plan, PLANS[0].cluster, 9.0, Platform.POLARS)
 
 
 def predict_with(checkpoint: bytes) -> PredictLog:
-    """A model of one number, which it predicts everywhere."""
+    """Return a predictor that returns the one number of the checkpoint for every plan."""
     value = float(np.frombuffer(checkpoint, dtype=np.float32)[0])
 
     def predict(entries: Sequence[PlanOnCluster]) -> NDArray[np.float64]:
@@ -86,7 +86,10 @@ def add(
     at: datetime,
     promoted: bool = False,
 ) -> int:
-    """Promoted, or a candidate that a round of the window of `at` made; None: better than all."""
+    """Store a promoted version, or a candidate of a round in the window of `at`.
+
+    If `value` is None, it is better than all versions before it.
+    """
     with database.transaction() as session:
         best = 0.01 * len(registry.versions(session))
         arrays = [np.full(2, best if value is None else value, dtype=np.float32)]
@@ -124,7 +127,7 @@ def look(
 
 
 def vars_of(row: PromotionRecord | None) -> dict[str, object]:
-    """The values of a row by its columns."""
+    """Return the values of a row by column name."""
     assert row is not None
     return {each.key: each.value for each in inspect(row).attrs}
 
@@ -135,12 +138,12 @@ def standings(database: Database) -> list[VersionStatus]:
 
 
 def reasons(database: Database) -> dict[int, str]:
-    """Of the latest verdict about each version."""
+    """Return the reason of the latest decision about each version."""
     with database.transaction() as session:
         return {each.version: each.reason for each in registry.decisions(session)}
 
 
-def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database) -> None:
+def test_candidate_is_decided_after_reports_of_the_next_window(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     in_time = START + 33 * DAY + GRACE
     for early in (START + 12 * DAY, START + 28 * DAY, in_time - timedelta(minutes=1)):
@@ -155,7 +158,7 @@ def test_a_candidate_waits_for_the_reports_of_the_next_window(database: Database
         assert verify_events(session) == 1
 
 
-def test_what_a_candidate_changes_on_other_machines_than_the_catalogues_counts(
+def test_promotion_counts_changed_predictions_outside_catalogue_machines(
     database: Database,
 ) -> None:
     measured_on = {each.cluster for each in PLANS}
@@ -174,7 +177,7 @@ def test_what_a_candidate_changes_on_other_machines_than_the_catalogues_counts(
     assert verdict.promoted
 
 
-def test_a_gain_is_the_mean_over_a_cells_plans_and_counts_each_cell_once(
+def test_promotion_gain_averages_plans_within_cells_and_counts_each_cell_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anchors = [*PLANS, PLANS[0]]
@@ -187,7 +190,7 @@ def test_a_gain_is_the_mean_over_a_cells_plans_and_counts_each_cell_once(
     assert verdict.gain == pytest.approx((2 * 0.5 - 0.5**2) * len(plans) / CELLS)
 
 
-def test_a_candidate_for_which_no_report_speaks_is_left_open(
+def test_candidate_without_reports_stays_open_and_the_next_round_continues_it(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedperf_server.controllers.promotion._reported", REPORTED)
@@ -201,7 +204,7 @@ def test_a_candidate_for_which_no_report_speaks_is_left_open(
         assert round_calendar.find_round_start(session, TABLE, window=1).version.version == 2
 
 
-def test_what_was_left_open_is_judged_again_with_what_was_made_of_it(
+def test_successor_of_an_open_candidate_is_decided_with_later_reports(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedperf_server.controllers.promotion._reported", lambda _: None)
@@ -212,10 +215,10 @@ def test_what_was_left_open_is_judged_again_with_what_was_made_of_it(
     verdict = look(database, START + 62 * DAY)
     assert verdict is not None
     assert (verdict.version, verdict.promoted) == (3, True)
-    assert standings(database)[1] is VersionStatus.CANDIDATE  # passed over
+    assert standings(database)[1] is VersionStatus.CANDIDATE  # skipped in favour of version 3
 
 
-def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_one(
+def test_newest_candidate_of_a_window_is_decided_and_later_ones_stay_open(
     database: Database,
 ) -> None:
     add(database, None, public_error=2.1, at=START + 11 * DAY)
@@ -239,7 +242,7 @@ def test_the_newest_candidate_of_a_window_is_judged_and_rounds_leave_a_rejected_
     ]
 
 
-def test_a_window_has_one_verdict_and_its_steps_are_rejected_with_the_newest(
+def test_rejected_newest_candidate_rejects_earlier_steps_of_its_window(
     database: Database,
 ) -> None:
     for public_error in (1.9, 2.2):
@@ -256,7 +259,7 @@ def test_a_window_has_one_verdict_and_its_steps_are_rejected_with_the_newest(
     assert reasons(database)[2] == "goes with version 3, which was rejected"
 
 
-def test_steps_to_a_promoted_version_are_passed_over(database: Database) -> None:
+def test_earlier_steps_to_a_promoted_version_are_not_decided(database: Database) -> None:
     for _ in range(3):
         add(database, None, public_error=1.9, at=START + 11 * DAY)
     verdict = look(database, START + 34 * DAY)
@@ -267,7 +270,7 @@ def test_steps_to_a_promoted_version_are_passed_over(database: Database) -> None
         assert len(registry.decisions(session)) == 1
 
 
-def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: Database) -> None:
+def test_promotion_detects_forgetting_on_rows_of_previous_drift_regimes(database: Database) -> None:
     row = replace(ROW, log_seconds=0.0)
     with database.transaction() as session:
         registry.publish_synthetic_rows(session, [row] * 3, at=START)
@@ -291,13 +294,13 @@ def test_what_was_forgotten_is_seen_on_the_rows_of_the_epochs_before(database: D
 
 
 def keep_rows(database: Database, at: datetime) -> None:
-    """Into the buffer, labelled 0."""
+    """Store three rehearsal rows with label 0 in the buffer."""
     with database.transaction() as session:
         rows = (replace(ROW, log_seconds=0.0),) * 3
         buffer.store(session, buffer.PreviousRegimeRows(at, rows, b"", 0), at=at)
 
 
-def test_what_is_forgotten_little_by_little_is_forgotten(database: Database) -> None:
+def test_promotion_rejects_gradual_forgetting(database: Database) -> None:
     keep_rows(database, START)
     found = []
     for window, value in enumerate((0.06, 0.09, 0.12, 0.095)):
@@ -309,7 +312,7 @@ def test_what_is_forgotten_little_by_little_is_forgotten(database: Database) -> 
     ]  # fmt: skip
 
 
-def test_small_losses_on_public_plans_do_not_add_up(database: Database) -> None:
+def test_promotion_rejects_accumulated_losses_on_public_plans(database: Database) -> None:
     found = []
     for window, public_error in enumerate((2.09, 2.19)):
         at = START + (28 * window + 11) * DAY
@@ -318,7 +321,7 @@ def test_small_losses_on_public_plans_do_not_add_up(database: Database) -> None:
     assert [each and each.reason for each in found] == [PASSED, "worse on public plans"]
 
 
-def test_in_a_new_epoch_its_reference_is_what_must_not_be_forgotten(database: Database) -> None:
+def test_promotion_in_new_drift_regime_compares_with_its_own_reference(database: Database) -> None:
     keep_rows(database, START)
     add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
@@ -330,7 +333,7 @@ def test_in_a_new_epoch_its_reference_is_what_must_not_be_forgotten(database: Da
     assert verdict.promoted
 
 
-def test_a_reference_that_was_taken_back_is_no_yardstick(database: Database) -> None:
+def test_promotion_ignores_a_rolled_back_reference(database: Database) -> None:
     keep_rows(database, START)
     add(database, 0.09, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
@@ -344,7 +347,7 @@ def test_a_reference_that_was_taken_back_is_no_yardstick(database: Database) -> 
     assert verdict.reason == "forgets polars"
 
 
-def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
+def test_concurrent_promotion_decisions_are_stored_once(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     at = START + 34 * DAY
 
@@ -361,7 +364,7 @@ def test_judged_twice_at_once_one_verdict_counts(database: Database) -> None:
         assert len(registry.decisions(session)) == 1
 
 
-def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhile(
+def test_promotion_decision_is_discarded_if_another_version_was_promoted(
     database: Database,
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
@@ -381,7 +384,7 @@ def test_a_verdict_does_not_count_where_another_version_came_into_force_meanwhil
     ]
 
 
-def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) -> None:
+def test_promotion_decision_during_a_rollback_is_discarded(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     look(database, START + 34 * DAY)
     add(database, None, public_error=1.9, at=START + 39 * DAY)
@@ -402,7 +405,7 @@ def test_what_is_judged_during_a_rollback_is_not_promoted(database: Database) ->
     ]
 
 
-def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instead(
+def test_promotion_decision_is_discarded_if_a_round_of_its_window_closes(
     database: Database,
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
@@ -419,7 +422,7 @@ def test_a_round_that_ends_while_its_window_is_judged_has_its_step_judged_instea
     assert verdict.version == late[0]
 
 
-def test_a_calendar_without_reports_judges_when_the_next_window_began(database: Database) -> None:
+def test_promotion_without_report_slots_decides_when_next_window_begins(database: Database) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
     table = replace(TABLE, report_slots=())
     assert look(database, START + 28 * DAY, table=table) is None
@@ -427,10 +430,10 @@ def test_a_calendar_without_reports_judges_when_the_next_window_began(database: 
 
 
 @pytest.mark.parametrize("late", [timedelta(0), 20 * DAY])
-def test_a_coordinator_that_was_away_judges_when_it_is_back_and_after_the_calendar_too(
+def test_promotion_controller_after_downtime_decides_even_after_the_period(
     database: Database, late: timedelta
 ) -> None:
-    """What the last window made waits for the reports of the next calendar."""
+    """The candidate of the last window waits for the reports of the next calendar."""
     add(database, None, public_error=1.9, at=START + 80 * DAY)
     add(database, None, public_error=1.8, at=START + 100 * DAY)
     verdict = look(database, TABLE.period.end + late)
@@ -440,7 +443,9 @@ def test_a_coordinator_that_was_away_judges_when_it_is_back_and_after_the_calend
     assert standings(database)[-1] is VersionStatus.CANDIDATE
 
 
-def test_it_is_the_rounds_window_that_counts_however_late_it_closed(database: Database) -> None:
+def test_candidate_belongs_to_the_window_of_its_round_however_late_it_closed(
+    database: Database,
+) -> None:
     with database.transaction() as session:
         for days, window in ((29, 0), (30, 1)):
             arrays = [np.zeros(2, dtype=np.float32)]
@@ -453,7 +458,7 @@ def test_it_is_the_rounds_window_that_counts_however_late_it_closed(database: Da
     assert standings(database)[-1] is VersionStatus.CANDIDATE
 
 
-def test_what_the_last_period_made_is_judged_in_this_ones_first_window(database: Database) -> None:
+def test_candidate_of_previous_period_is_decided_in_the_first_window(database: Database) -> None:
     before = Period(START - 28 * DAY, 28 * DAY, 1)
     with database.transaction() as session:
         arrays = [np.zeros(2, dtype=np.float32)]
@@ -463,7 +468,7 @@ def test_what_the_last_period_made_is_judged_in_this_ones_first_window(database:
     assert look(database, START + 5 * DAY + GRACE) is not None
 
 
-def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
+def test_promotion_waits_for_a_grace_longer_than_the_window(
     database: Database,
 ) -> None:
     add(database, None, public_error=1.9, at=START + 11 * DAY)
@@ -472,7 +477,7 @@ def test_a_grace_that_is_longer_than_the_rest_of_the_window_is_waited_for(
     assert look(database, START + 58 * DAY, grace=grace) is not None
 
 
-def test_an_operator_takes_the_promoted_version_back(database: Database) -> None:
+def test_roll_back_restores_previous_version_and_records_the_reason(database: Database) -> None:
     with database.transaction() as session, pytest.raises(InvalidInputError, match="no other"):
         roll_back(session, "slow", at=START)
     add(database, None, public_error=1.9, at=START + 11 * DAY)
@@ -498,7 +503,7 @@ def test_an_operator_takes_the_promoted_version_back(database: Database) -> None
             )
 
 
-def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
+def test_roll_back_rejects_earlier_steps_and_later_candidates(
     database: Database,
 ) -> None:
     for _ in range(3):
@@ -518,7 +523,7 @@ def test_what_was_taken_back_takes_its_steps_and_what_was_trained_from_it_along(
         assert newest_version(session).version == 1
 
 
-def test_what_was_passed_over_before_the_version_in_force_stays_so_in_a_rollback(
+def test_roll_back_keeps_undecided_steps_of_earlier_versions(
     database: Database,
 ) -> None:
     for days in (11, 11, 39):

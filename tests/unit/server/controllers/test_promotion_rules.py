@@ -1,4 +1,4 @@
-"""Candidates are judged by reports, public plans and the buffer."""
+"""Tests of promotion decisions from reports, public plans and rehearsal rows."""
 
 from dataclasses import replace
 from statistics import NormalDist
@@ -22,7 +22,7 @@ from fedperf_server.state.database import VersionStatus
 from fedperf_shared.exchange import SyntheticRow
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.fakes.tangents import few_plans
+from tests.fakes.linearized_queries import few_plans
 
 DUCKDB, POLARS = Platform.DUCKDB, Platform.POLARS
 NOTHING = np.zeros(CELLS)
@@ -32,31 +32,31 @@ PROMOTED = PromotionMetrics(2.0, NOTHING, {DUCKDB: 0.2, POLARS: 0.3})
 
 
 def reported(mean: float, *, sd: float = 0.01) -> ReportedOffset:
-    """All workloads in two cells; the reference is off by `mean` in both."""
+    """Return an offset of `mean` in two cells that hold all workloads."""
     shares = np.zeros(CELLS)
     shares[:2] = 0.5
     return ReportedOffset(np.full(CELLS, mean), sd**2 * np.eye(CELLS), shares)
 
 
 def stepped(by: float) -> PromotionMetrics:
-    """A version that differs from the promoted one in every cell."""
+    """Return the metrics of a version that differs from the promoted one in every cell."""
     return replace(PROMOTED, offsets=np.full(CELLS, by))
 
 
 def judged(candidate: PromotionMetrics, known: ReportedOffset | None) -> PromotionDecision:
-    """Where the promoted version is the best one as well."""
+    """Decide promotion with the promoted version as the best one."""
     best = BestErrors(PROMOTED.public_error, PROMOTED.by_segment)
     return decide_promotion(candidate, PROMOTED, best=best, reported=known)
 
 
 @pytest.mark.parametrize(("step", "gain"), [(0.4, 0.16), (0.2, 0.12), (0.8, 0.0), (-0.2, -0.2)])
-def test_the_gain_is_how_much_the_mean_squared_error_falls(step: float, gain: float) -> None:
+def test_compute_gain_equals_decrease_of_mean_squared_error(step: float, gain: float) -> None:
     found, error = compute_gain(stepped(step), PROMOTED, reported(0.4, sd=0.1))
     assert found == pytest.approx(gain)
     assert error == pytest.approx(2 * abs(step) * 0.1 / np.sqrt(2))
 
 
-def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
+def test_compute_gain_matches_samples_from_the_posterior() -> None:
     rng = np.random.default_rng(3)
     known = reported(0.3, sd=0.2)
     one, other = stepped(0.25), stepped(0.1)
@@ -67,7 +67,7 @@ def test_the_gain_is_that_of_a_draw_from_the_belief() -> None:
     assert error == pytest.approx(gains.std(), rel=0.03)
 
 
-def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not() -> None:
+def test_decide_promotion_promotes_reported_gain_and_rejects_reported_loss() -> None:
     assert judged(stepped(0.3), reported(0.4)).status is VersionStatus.PROMOTED
     refused = judged(stepped(-0.3), reported(0.4))
     assert (refused.status, refused.reason) == (
@@ -88,7 +88,7 @@ def test_what_reports_speak_for_is_promoted_and_what_they_speak_against_is_not()
         (-1.1 * CONFIDENCE_SDS, "worse by the reports of the next window"),
     ],
 )
-def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero(
+def test_decide_promotion_requires_lower_bound_of_gain_above_zero(
     standard_errors: float, reason: str
 ) -> None:
     sd = 0.05
@@ -101,11 +101,11 @@ def test_a_candidate_is_promoted_only_if_the_lower_end_of_its_gain_is_above_zero
     assert (found.status, found.reason) == (rulings.get(reason, VersionStatus.REJECTED), reason)
 
 
-def test_the_confidence_is_99_percent_one_sided() -> None:
+def test_promotion_confidence_is_99_percent_one_sided() -> None:
     assert NormalDist().cdf(CONFIDENCE_SDS) == pytest.approx(0.99, abs=1e-4)
 
 
-def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None:
+def test_decide_promotion_of_unchanged_or_undefined_candidate_does_not_promote() -> None:
     assert judged(PROMOTED, reported(0.4, sd=1e-6)).status is VersionStatus.CANDIDATE
     undefined = judged(stepped(float("nan")), reported(0.4))
     assert undefined.status is VersionStatus.REJECTED
@@ -115,7 +115,7 @@ def test_what_changes_nothing_is_not_promoted_however_sure_reports_are() -> None
     ("error", "promoted"),
     [(2.0 * PUBLIC_SLACK, True), (2.11, False), (None, False), (float("nan"), False)],
 )
-def test_a_version_that_went_astray_on_public_plans_is_rejected(
+def test_decide_promotion_with_worse_or_undefined_public_error_rejects(
     error: float | None, *, promoted: bool
 ) -> None:
     found = judged(replace(stepped(0.1), public_error=error), reported(0.1))
@@ -125,7 +125,9 @@ def test_a_version_that_went_astray_on_public_plans_is_rejected(
 
 
 @pytest.mark.parametrize(("lost", "promoted"), [(0.9, True), (1.1, False), (np.nan, False)])
-def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: bool) -> None:
+def test_decide_promotion_with_forgetting_in_a_segment_rejects(
+    lost: float, *, promoted: bool
+) -> None:
     by_segment = {DUCKDB: 0.1, POLARS: 0.3 + lost * MAX_FORGETTING}
     found = judged(replace(stepped(0.3), by_segment=by_segment), reported(0.4))
     assert (found.status is VersionStatus.PROMOTED) is promoted
@@ -133,7 +135,7 @@ def test_a_version_that_forgets_a_segment_is_rejected(lost: float, *, promoted: 
         assert (found.reason, found.status) == ("forgets polars", VersionStatus.REJECTED)
 
 
-def test_errors_are_told_apart_by_segment() -> None:
+def test_errors_by_segment_are_computed_per_platform() -> None:
     (one,) = few_plans(1)
     rows = [SyntheticRow(one.plan, one.cluster, 1.0, each) for each in (POLARS, DUCKDB, POLARS)]
     found = _by_segment(lambda _: np.array([1.1, 0.6, 0.7]), rows)
@@ -141,7 +143,7 @@ def test_errors_are_told_apart_by_segment() -> None:
     assert _by_segment(lambda _: np.zeros(0), []) == {}
 
 
-def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
+def test_small_losses_stay_bounded_over_the_windows_of_a_drift_regime() -> None:
     reached = [PROMOTED]
     for _ in range(12):
         last = reached[-1]
@@ -164,14 +166,14 @@ def test_small_losses_do_not_add_up_over_the_windows_of_an_epoch() -> None:
     assert max(each.by_segment[POLARS] for each in reached) <= 0.3 + MAX_FORGETTING
 
 
-def test_without_reports_nothing_is_promoted() -> None:
+def test_decide_promotion_without_reports_does_not_promote() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
     assert found == PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
     assert astray.status is VersionStatus.REJECTED
 
 
-def test_the_best_is_the_least_error_on_each_segment_for_itself() -> None:
+def test_best_errors_are_the_minimum_of_each_segment() -> None:
     found = BestErrors.over(
         [None, 2.0, 1.5], [{DUCKDB: 0.1, POLARS: 0.4}, {DUCKDB: 0.2, POLARS: 0.3}]
     )

@@ -1,4 +1,4 @@
-"""Questions are made once, from what was accepted, and survive a restart."""
+"""Tests of linear queries: each is designed once from accepted reports and survives a restart."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,9 +39,15 @@ from fedperf_shared.wire.codec import (
 from tests.fakes.audit_log import verify_events
 from tests.fakes.snapshots import evidence, snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.client.release.periods import START, calendar
-from tests.unit.server.inference.worlds_of_cells import PLAIN, Member, draw_truth, members, stage
+from tests.unit.server.inference.simulated_organizations import (
+    PLAIN,
+    Member,
+    draw_truth,
+    members,
+    stage,
+)
 
 TABLE = calendar(2, reports=3)
 SIGMA = 1.4
@@ -68,7 +74,7 @@ def group() -> list[Member]:
 
 
 def join(database: Database, group: Sequence[Member], *, stages: int = 3, window: int = 0) -> None:
-    """Members with a plain report in the first window and questions in `window`."""
+    """Add members with a plain report in the first window and directed reports in `window`."""
     for member in group:
         slots = [Slot(PLAIN, ReportParameters(SIGMA, 3.0))]
         slots += [
@@ -122,7 +128,7 @@ def stored(database: Database, slot: SlotKey) -> bytes:
     return b"" if question is None else encode_question(question)
 
 
-def test_a_question_is_asked_when_its_slot_opens_and_not_before(
+def test_design_queries_publishes_a_linear_query_when_its_slot_opens(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
@@ -136,7 +142,7 @@ def test_a_question_is_asked_when_its_slot_opens_and_not_before(
         assert verify_events(session) == 2
 
 
-def test_a_coordinator_that_was_killed_asks_the_same_again(
+def test_design_queries_after_restart_keeps_the_stored_linear_query(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
@@ -148,18 +154,22 @@ def test_a_coordinator_that_was_killed_asks_the_same_again(
     assert stored(database, stage(1)) == before != b""
 
 
-def test_nobody_who_answers_no_question(database: Database, group: list[Member]) -> None:
+def test_design_queries_without_directed_slots_publishes_no_linear_query(
+    database: Database, group: list[Member]
+) -> None:
     join(database, group, stages=1)
     assert asked(database, OPENS[2]) == ()
     assert stored(database, stage(1)) == b""
 
 
-def test_outside_of_the_period_nothing_is_asked(database: Database, group: list[Member]) -> None:
+def test_design_queries_after_the_period_publishes_no_linear_query(
+    database: Database, group: list[Member]
+) -> None:
     join(database, group)
     assert asked(database, TABLE.period.end) == ()
 
 
-def test_a_question_is_asked_around_what_the_reports_told(
+def test_linear_query_is_centered_at_the_posterior_of_reports(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
@@ -172,14 +182,14 @@ def test_a_question_is_asked_around_what_the_reports_told(
 
 
 @pytest.mark.parametrize(("window", "change"), [(0, 0.0), (1, CHANGE)])
-def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
+def test_linear_query_after_reports_of_earlier_window_allows_for_change(
     database: Database,
     group: list[Member],
     monkeypatch: pytest.MonkeyPatch,
     window: int,
     change: float,
 ) -> None:
-    """Through the arguments alone; what they do stands in `test_cell_directions`."""
+    """This test covers the arguments only. `test_cell_directions` covers their effect."""
     join(database, group, window=window)
     for member in group:
         hand_in(database, member, member.plain(SIGMA).report)
@@ -194,7 +204,7 @@ def test_once_reports_of_an_earlier_window_are_known_questions_ask_for_changes(
     assert heard == [change]
 
 
-def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(
+def test_directed_reports_update_the_correction_and_restart_publishes_the_same(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
@@ -216,7 +226,7 @@ def test_answers_become_part_of_the_correction_and_a_restart_publishes_the_same(
     assert after < before
 
 
-def test_questions_and_answers_about_another_model_are_left_out(
+def test_evidence_excludes_responses_about_another_model(
     database: Database, group: list[Member]
 ) -> None:
     join(database, group)
@@ -229,7 +239,9 @@ def test_questions_and_answers_about_another_model_are_left_out(
     assert evidence(database, TABLE, window=0).reports == 0
 
 
-def test_a_question_can_be_read_by_its_slot(database: Database, group: list[Member]) -> None:
+def test_load_query_returns_the_linear_query_of_its_slot(
+    database: Database, group: list[Member]
+) -> None:
     join(database, group)
     (question,) = asked(database, OPENS[1])
     later = replace(TABLE.period, start=START + TABLE.period.window)

@@ -1,4 +1,4 @@
-"""What the coordinator publishes from reports, and what it counts."""
+"""Tests of the publication controller: its corrections and its counts of releases."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,9 +34,9 @@ from fedperf_shared.releases.release import (
 from fedperf_shared.wire.codec import encode_release
 from tests.fakes.snapshots import snapshot
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.client.release.periods import calendar
-from tests.unit.server.controllers.report_worlds import simulated_report
+from tests.unit.server.controllers.simulated_reports import simulated_report
 
 AT = datetime(2027, 1, 20, tzinfo=UTC)
 SLOTS_WINDOWS = 4
@@ -76,7 +76,7 @@ def predict_nought(checkpoint: bytes) -> PredictLog:
 def hand_in(
     database: Database, organization: bytes, window: int = 0, *, reference_version: int = 1
 ) -> None:
-    """An accepted report that says: half a log second too fast everywhere."""
+    """Store an accepted report of predictions that are half a log second too short everywhere."""
     key = new_private_key()
     content = simulated_report(np.random.default_rng([window, *organization]), np.full(CELLS, 0.5))
     slot = SlotKey(ReleaseKind.RESIDUAL_REPORT, window, 0)
@@ -118,13 +118,13 @@ def admit(session: Session, organization: bytes) -> None:
     releases.declare_schedule(session, organization, Schedule(TABLE, slots), at=AT)
 
 
-def test_without_reports_nothing_is_published(database: Database) -> None:
+def test_publication_without_reports_publishes_no_correction(database: Database) -> None:
     assert look(database, desk(database)) is None
     with database.transaction() as session:
         assert registry.published_correction(session) is None
 
 
-def test_reports_become_a_correction_and_synthetic_rows(database: Database) -> None:
+def test_publication_turns_reports_into_correction_and_synthetic_rows(database: Database) -> None:
     hand_in(database, b"1")
     hand_in(database, b"2")
     watching = desk(database)
@@ -142,7 +142,7 @@ def test_reports_become_a_correction_and_synthetic_rows(database: Database) -> N
     assert len(rows) > 0
 
 
-def test_a_restart_publishes_the_same_again_and_a_new_report_more(database: Database) -> None:
+def test_publication_after_restart_is_identical_and_adds_new_reports(database: Database) -> None:
     hand_in(database, b"1")
     look(database, desk(database))
     with database.transaction() as session:
@@ -161,14 +161,14 @@ def test_a_restart_publishes_the_same_again_and_a_new_report_more(database: Data
     assert (published.reports, published.organizations) == (2, 1)
 
 
-def test_reports_against_another_reference_are_left_out(database: Database) -> None:
+def test_publication_excludes_reports_about_another_reference_model(database: Database) -> None:
     hand_in(database, b"1", reference_version=2)
     assert look(database, desk(database)) is None
     with database.transaction() as session:
         assert registry.published_correction(session) is None
 
 
-def test_accepted_and_refused_releases_are_counted_by_organization(database: Database) -> None:
+def test_count_releases_counts_accepted_and_refused_by_organization(database: Database) -> None:
     hand_in(database, b"1")
     hand_in(database, b"1", window=1)
     with database.transaction() as session:

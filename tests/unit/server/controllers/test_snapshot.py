@@ -1,4 +1,4 @@
-"""What a coordinator learns tick by tick is what it would learn from everything at once."""
+"""Tests of the snapshot: inference tick by tick equals inference from all releases at once."""
 
 from dataclasses import replace
 
@@ -8,19 +8,23 @@ import pytest
 from fedperf_server.controllers.snapshot import CellLearner, RegimeReleases
 from fedperf_server.inference.cell_directions import CellPosterior, QueryResponses, infer_cells
 from fedperf_shared.releases.basis import CELLS
-from tests.unit.server.inference.worlds_of_cells import REFERENCE, learned_in_stages, members
+from tests.unit.server.inference.simulated_organizations import (
+    REFERENCE,
+    learned_in_stages,
+    members,
+)
 
 
 @pytest.fixture(scope="module")
 def year() -> RegimeReleases:
-    """Plain reports and two answered questions."""
+    """Return plain reports and two linear queries with responses."""
     truth = np.random.default_rng(3).normal(0.0, 0.3, CELLS)
     reports, answered, _ = learned_in_stages(members(truth, seed=3), plain=5.0, directed=(5.0, 5.0))
     return RegimeReleases(tuple(reports), tuple(answered), REFERENCE)
 
 
 def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
-    """To the last bit."""
+    """Assert that all arrays are bitwise equal."""
     assert found.windows == expected.windows
     np.testing.assert_array_equal(found.correction.mean, expected.correction.mean)
     np.testing.assert_array_equal(found.correction.covariance, expected.correction.covariance)
@@ -28,7 +32,7 @@ def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
         np.testing.assert_array_equal(found.organizations[name].covariance, own.covariance)
 
 
-def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases) -> None:
+def test_cell_learner_incremental_inference_equals_batch_inference(year: RegimeReleases) -> None:
     first, second = year.answered
     nobody = replace(second, responses=())
     late = replace(first, responses=first.responses[:-1])
@@ -45,7 +49,7 @@ def test_answers_that_come_later_give_what_all_give_at_once(year: RegimeReleases
         assert_same(learner.infer(known), CellLearner().infer(known))
 
 
-def test_an_answered_question_is_not_learned_again(
+def test_cell_learner_processes_each_answered_linear_query_once(
     year: RegimeReleases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = []

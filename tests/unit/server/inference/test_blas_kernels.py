@@ -1,4 +1,4 @@
-"""What a coordinator asks, learns and finds is the same, whatever kernels its CPU has."""
+"""Tests that queries, corrections and drifts are the same under any BLAS kernel of the CPU."""
 
 import os
 import subprocess
@@ -18,10 +18,10 @@ NEEDS = {
     "SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
     "Sandybridge": {"avx"},
 }
-"""Flags of the CPU without which OpenBLAS has no such kernels here."""
+"""CPU flags that OpenBLAS needs for each kernel."""
 
 MOST_APART = 1e-3
-"""Radians between the subspaces of two questions; log seconds between centers."""
+"""Tolerance: radians between the subspaces of two queries, log seconds between centers."""
 
 Found = Mapping[str, Any]
 
@@ -44,7 +44,7 @@ def years(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
     for name in runnable():
         path = folder / f"{name}.npz"
         subprocess.run(
-            [sys.executable, "-m", "tests.fakes.asked_year", str(path)],
+            [sys.executable, "-m", "tests.fakes.query_year", str(path)],
             env={**os.environ, "OPENBLAS_CORETYPE": name, "OMP_NUM_THREADS": "1"},
             check=True,
         )
@@ -58,7 +58,9 @@ def pairs(years: dict[str, Found]) -> list[tuple[Found, Found]]:
 
 
 @pytest.mark.slow
-def test_every_question_of_a_year_asks_the_same_under_all_kernels(years: dict[str, Found]) -> None:
+def test_linear_queries_of_a_year_are_identical_under_all_blas_kernels(
+    years: dict[str, Found],
+) -> None:
     for one, other in pairs(years):
         assert len(one["directions"]) == len(other["directions"]) > 20
         for what in ("directions", "centers", "clips"):
@@ -70,7 +72,7 @@ def test_every_question_of_a_year_asks_the_same_under_all_kernels(years: dict[st
 
 
 @pytest.mark.slow
-def test_a_year_ends_in_the_same_correction_and_verdicts_under_all_kernels(
+def test_correction_and_drifts_of_a_year_agree_under_all_blas_kernels(
     years: dict[str, Found],
 ) -> None:
     for one, other in pairs(years):

@@ -1,4 +1,4 @@
-"""Directed reports over the cells: what is asked, what answers tell, what a liar can do."""
+"""Tests of directed reports over cells: query design, inference and bounded influence."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,10 +22,10 @@ from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
+from tests.fakes.cell_queries import make_question
 from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bounds
-from tests.fakes.questions import make_question
-from tests.unit.server.inference.worlds_of_cells import (
+from tests.unit.server.inference.simulated_organizations import (
     PLAIN,
     REFERENCE,
     Floats,
@@ -40,7 +40,7 @@ from tests.unit.server.inference.worlds_of_cells import (
 )
 
 EPSILON_1 = 3.73
-"""Noise of a single report at epsilon 1; of three that together cost as much, sqrt(3) times."""
+"""Noise multiplier of one report at epsilon 1. Three that cost as much have sqrt(3) times it."""
 THIRD = EPSILON_1 * np.sqrt(3)
 SEEDS = range(6)
 
@@ -53,7 +53,7 @@ def world(
 
 
 def error(learned: CellPosterior, truth: Floats, group: Sequence[Member]) -> float:
-    """Root mean square over the cells where somebody has workloads."""
+    """Return the root mean square error over the cells that contain workloads."""
     return float(np.sqrt(np.mean((learned.correction.mean - truth)[occupied(group)] ** 2)))
 
 
@@ -67,14 +67,14 @@ def mean_error(plain: float, directed: Sequence[float], **options: float) -> flo
 
 
 @pytest.mark.statistical
-def test_at_the_same_epsilon_staged_reports_tell_more_than_a_plain_one() -> None:
+def test_staged_reports_at_equal_epsilon_reduce_error_more_than_a_plain_report() -> None:
     plain = mean_error(EPSILON_1, ())
     staged = mean_error(THIRD, (THIRD, THIRD))
     assert staged < 0.7 * plain
 
 
 def heard_as(group: Sequence[Member], factor: float) -> CellPosterior:
-    """One directed stage, whose noise the server takes to be `factor` of what it is."""
+    """Infer from one directed stage whose noise is assumed to be `factor` times the true one."""
     reports, (answered,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
     answers = tuple(
         replace(each, parameters=replace(each.parameters, noise_multiplier=factor * THIRD))
@@ -84,7 +84,7 @@ def heard_as(group: Sequence[Member], factor: float) -> CellPosterior:
 
 
 def gain_of_a_stage(factor: float) -> float:
-    """Error with the stage over error without it."""
+    """Return the error with the stage divided by the error without it."""
     errors = []
     for seed in SEEDS:
         truth, group = world(seed)
@@ -95,15 +95,15 @@ def gain_of_a_stage(factor: float) -> float:
 
 
 @pytest.mark.slow
-def test_answers_add_to_what_the_plain_reports_told_if_their_noise_is_known() -> None:
-    """The second half is the mutant: who is not aware of the noise learns next to nothing."""
+def test_directed_reports_reduce_error_only_if_their_noise_is_modelled() -> None:
+    """The second assertion is the mutant: with the noise ignored, almost nothing is learned."""
     assert gain_of_a_stage(1.0) < 0.75
     assert gain_of_a_stage(0.01) > 0.9
 
 
 @pytest.mark.statistical
-def test_the_stated_uncertainty_covers_the_truth_about_as_often_as_it_says() -> None:
-    """90 % intervals; counts that are wrong in every stage make them somewhat too narrow."""
+def test_cell_posterior_intervals_have_about_stated_coverage() -> None:
+    """Inexact counts in every stage make these 90 % intervals somewhat too narrow."""
     covered = []
     for seed in SEEDS:
         truth, group = world(seed)
@@ -113,7 +113,7 @@ def test_the_stated_uncertainty_covers_the_truth_about_as_often_as_it_says() -> 
     assert 0.75 < np.mean(covered) < 0.97
 
 
-def test_a_start_that_is_off_by_more_than_its_clips_is_recovered_by_the_wide_first_stage() -> None:
+def test_infer_cells_recovers_offset_beyond_clips_after_a_wide_first_report() -> None:
     off = 2.5
     noise = 1.39 * np.sqrt(3)  # three stages at epsilon 3
     truth, group = world(1, off=off)
@@ -127,7 +127,7 @@ def test_a_start_that_is_off_by_more_than_its_clips_is_recovered_by_the_wide_fir
     assert abs(centers[0] - off) < 1.0
 
 
-def test_clips_are_as_wide_as_what_is_believed_and_tighter_stage_by_stage() -> None:
+def test_query_clips_follow_posterior_width_and_shrink_by_stage() -> None:
     _, group = world(2)
     learned = infer_cells([], [], reference_version=REFERENCE)
     first, second = (asked(learned, group, THIRD, index=index) for index in (1, 2))
@@ -137,14 +137,14 @@ def test_clips_are_as_wide_as_what_is_believed_and_tighter_stage_by_stage() -> N
     assert np.all(wider.design.clips > 1.5 * first.design.clips)
 
 
-def test_answers_that_nobody_expected_widen_the_belief() -> None:
+def test_infer_cells_with_unexpected_responses_widens_the_posterior() -> None:
     _, group = world(3, off=3.0)
     learned = learned_in_stages(group, plain=None, directed=(0.5,))[2]
     assert learned.correction.scale == 2.0
 
 
-def test_the_same_workloads_do_not_count_twice() -> None:
-    """Without noise a second answer to the same question says nothing about the truth."""
+def test_infer_cells_counts_the_same_workloads_once() -> None:
+    """Without noise, a second response to the same query adds no information."""
     _, group = world(4, count=1)
     reports, answered, once = learned_in_stages(group, plain=0.01, directed=(0.01,))
     question = replace(answered[0].query, slot=stage(2), version=2)
@@ -154,7 +154,7 @@ def test_the_same_workloads_do_not_count_twice() -> None:
     assert np.all(after > 0.99 * before / once.correction.scale)
 
 
-def test_a_declared_number_is_believed_as_far_as_the_noise_hides_the_counts() -> None:
+def test_declared_workload_count_yields_to_reported_counts_as_noise_falls() -> None:
     _, (member,) = world(5, count=1)
     declared_only = OrganizationPosterior.before_responses(200.0, None)
     assert declared_only.counts.sum() == pytest.approx(200.0)
@@ -170,7 +170,7 @@ def test_a_declared_number_is_believed_as_far_as_the_noise_hides_the_counts() ->
     assert clear.count_variance.max() < 0.01 < drowned.count_variance.min()
 
 
-def test_counts_that_are_declared_public_are_believed_as_they_are_and_help() -> None:
+def test_public_counts_are_taken_as_exact_and_reduce_error() -> None:
     errors = {True: 0.0, False: 0.0}
     for seed, public in product(SEEDS, errors):
         truth, group = world(seed, workloads=60, cells=12)
@@ -184,7 +184,7 @@ def test_counts_that_are_declared_public_are_believed_as_they_are_and_help() -> 
     assert errors[True] < 0.9 * errors[False]
 
 
-def test_without_answers_the_correction_is_that_of_the_plain_reports() -> None:
+def test_infer_cells_without_responses_equals_correction_of_plain_reports() -> None:
     _, group = world(6)
     reports = [each.plain(EPSILON_1) for each in group]
     alone = correct(reports, reference_version=REFERENCE)
@@ -195,7 +195,7 @@ def test_without_answers_the_correction_is_that_of_the_plain_reports() -> None:
         assert learned.organizations == alone.organizations == 4
 
 
-def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_bound() -> None:
+def test_dishonest_participant_moves_cell_correction_within_influence_bound() -> None:
     _, group = world(7, count=6)
     reports = [each.plain(THIRD) for each in group]
     before = infer_cells(reports, [], reference_version=REFERENCE)
@@ -219,10 +219,10 @@ def test_a_sender_that_lies_in_every_way_moves_the_correction_by_the_stated_boun
         lies += [size * rng.choice([-1, 1], 16).astype(np.int64) for _ in range(3)]
     means = np.array([mean_with(each) for each in lies])
     assert np.all(np.ptp(means, axis=0) <= bound * (1 + 1e-9))
-    assert np.ptp(means, axis=0).max() > 0.2 * bound.max()  # it is not bound by accident
+    assert np.ptp(means, axis=0).max() > 0.2 * bound.max()  # the bound is not vacuous
 
 
-def test_no_correction_leaves_the_widest_clip_around_a_center() -> None:
+def test_cell_correction_stays_within_widest_clip_around_query_center() -> None:
     _, group = world(8, off=30.0, count=1)
     _, answered, learned = learned_in_stages(group, plain=None, directed=(0.01,))
     question = answered[0].query
@@ -230,7 +230,7 @@ def test_no_correction_leaves_the_widest_clip_around_a_center() -> None:
     assert np.all(np.abs(learned.correction.mean) <= limit + 1e-12)
 
 
-def test_what_answers_another_question_is_refused() -> None:
+def test_infer_cells_with_mismatched_response_is_refused() -> None:
     _, group = world(9, count=1)
     _, (answered,), _ = learned_in_stages(group, plain=None, directed=(THIRD,))
     (answer,) = answered.responses
@@ -246,14 +246,14 @@ def test_what_answers_another_question_is_refused() -> None:
         infer_cells([], [answered], reference_version=2)
 
 
-def test_nobody_is_asked_nothing() -> None:
+def test_design_cell_query_without_participants_is_refused() -> None:
     nothing = correct([], reference_version=REFERENCE)
     with pytest.raises(ConfigurationError, match="at least one sender"):
         design_cell_query(nothing, [], slot=stage(1), version=1)
 
 
-def test_what_passes_a_clip_is_what_a_normal_residual_keeps_of_a_shift() -> None:
-    """Two-sided, by the client's own clipping: kappa is 3, 1.5 and 1 standard deviations."""
+def test_directions_through_clips_match_simulated_clipping() -> None:
+    """The test is two-sided, with the client's clipping at 3, 1.5 and 1 standard deviations."""
     rng = np.random.default_rng(5)
     around = rng.standard_normal(200_000)
     for index, kappa in enumerate((3.0, 1.5, 1.0)):
@@ -264,8 +264,8 @@ def test_what_passes_a_clip_is_what_a_normal_residual_keeps_of_a_shift() -> None
         assert shown == pytest.approx(kept / 0.05, rel=0.02)
 
 
-def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
-    """What answers tell about a platform that changed: its signal over all that varies."""
+def test_cell_query_with_change_is_more_informative_about_whole_platforms() -> None:
+    """The measured value is the signal of a changed platform relative to all variation."""
     told = {0.0: 0.0, CHANGE: 0.0}
     for seed in range(10, 14):
         _, group = world(seed, count=1)
@@ -286,7 +286,7 @@ def test_in_a_later_window_questions_ask_for_whole_platforms() -> None:
 
 
 def in_window(answered: QueryResponses, window: int) -> QueryResponses:
-    """The same question and answers, as if they were of another window."""
+    """Return the same query and responses, moved to another window."""
     slot = replace(answered.query.slot, window=window)
     answers = tuple(
         replace(each, report=replace(each.report, slot=slot)) for each in answered.responses
@@ -294,7 +294,7 @@ def in_window(answered: QueryResponses, window: int) -> QueryResponses:
     return QueryResponses(replace(answered.query, slot=slot), answers)
 
 
-def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
+def test_infer_cells_gives_responses_of_an_earlier_window_less_weight() -> None:
     _, group = world(11, count=1)
     reports, answered, _ = learned_in_stages(group, plain=1.0, directed=(1.0, 1.0))
     spread = {}
@@ -306,8 +306,8 @@ def test_what_workloads_told_in_an_earlier_window_holds_a_little_less() -> None:
     assert 1.02 * spread[0] < spread[1] < 3 * spread[0]
 
 
-def test_only_the_first_window_may_double_the_doubt() -> None:
-    """Else noise would come to do it, one window or another."""
+def test_infer_cells_doubles_prior_scale_only_in_the_first_window() -> None:
+    """Otherwise noise would double the posterior width in some window."""
     _, group = world(3, off=3.0)
     reports, answered, learned = learned_in_stages(group, plain=None, directed=(0.5,))
     assert learned.correction.scale == 2.0

@@ -25,7 +25,7 @@ from fedperf_shared.releases.release import (
 )
 from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bound
-from tests.unit.server.controllers.report_worlds import CLIP, received, simulated_report
+from tests.unit.server.controllers.simulated_reports import CLIP, received, simulated_report
 
 USED = 20
 
@@ -35,14 +35,14 @@ def draw_truth(rng: np.random.Generator) -> NDArray[np.float64]:
     return np.asarray(root @ rng.standard_normal(CELLS))
 
 
-def test_without_reports_the_correction_is_the_prior() -> None:
+def test_correction_without_reports_is_the_prior() -> None:
     correction = correct([], reference_version=4)
     np.testing.assert_array_equal(correction.mean, 0.0)
     np.testing.assert_allclose(correction.covariance, DEFAULT_KERNEL.matrix(), atol=1e-9)
     assert (correction.reference_version, correction.organizations) == (4, 0)
 
 
-def test_with_hardly_any_noise_and_many_organizations_the_truth_is_recovered() -> None:
+def test_correction_of_many_low_noise_reports_recovers_the_truth() -> None:
     rng = np.random.default_rng(1)
     truth = draw_truth(rng)
     reports = [
@@ -53,7 +53,7 @@ def test_with_hardly_any_noise_and_many_organizations_the_truth_is_recovered() -
     assert np.sqrt(np.mean((correction.mean - truth)[:USED] ** 2)) < 0.07
 
 
-def test_reports_drowned_in_noise_leave_the_prior() -> None:
+def test_correction_of_noise_dominated_reports_is_the_prior() -> None:
     rng = np.random.default_rng(2)
     truth = draw_truth(rng)
     reports = [
@@ -67,7 +67,7 @@ def test_reports_drowned_in_noise_leave_the_prior() -> None:
     assert shrunken.min() > 0.98
 
 
-def test_cells_that_nobody_fills_learn_from_their_platform() -> None:
+def test_correction_of_empty_cells_follows_their_platform() -> None:
     rng = np.random.default_rng(3)
     truth = np.zeros(CELLS)
     first = [n for n, cell in enumerate(ALL_CELLS) if cell.platform is ALL_CELLS[0].platform]
@@ -82,7 +82,7 @@ def test_cells_that_nobody_fills_learn_from_their_platform() -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise_multiplier", [0.01, 1.4])
-def test_the_stated_uncertainty_covers_the_truth(noise_multiplier: float) -> None:
+def test_correction_intervals_have_about_stated_coverage(noise_multiplier: float) -> None:
     covered = []
     for seed in range(16):
         rng = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ def test_the_stated_uncertainty_covers_the_truth(noise_multiplier: float) -> Non
 
 
 @pytest.mark.slow
-def test_more_noise_leaves_a_larger_error() -> None:
+def test_correction_error_grows_with_noise() -> None:
     errors = []
     for noise_multiplier in (0.01, 4.0, 40.0):
         squares = []
@@ -116,7 +116,7 @@ def test_more_noise_leaves_a_larger_error() -> None:
 
 
 @pytest.mark.slow
-def test_an_organization_that_lies_in_every_way_moves_the_correction_by_the_stated_bound(
+def test_dishonest_organization_moves_correction_within_influence_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fedperf_server.inference.corrections.SCALES", (1.0,))
@@ -130,7 +130,7 @@ def test_an_organization_that_lies_in_every_way_moves_the_correction_by_the_stat
         for n in range(others)
     ]
     without = correct(honest, reference_version=1).mean
-    bound = influence_bound(CLIP, others=others - 1)  # the honest ones have nearly full weight
+    bound = influence_bound(CLIP, others=others - 1)  # honest reports have nearly full weight
     for lie in lies(rng):
         moved = correct([*honest, lie], reference_version=1).mean - without
         assert np.sqrt(np.mean(moved**2)) <= bound
@@ -149,12 +149,12 @@ def lies(rng: np.random.Generator) -> list[ReceivedReport]:
     return [received(each, "liar", noise_multiplier=0.01) for each in contents]
 
 
-def test_the_bound_falls_with_the_number_of_others_and_never_passes_twice_the_clip() -> None:
+def test_influence_bound_is_twice_the_clip_alone_and_falls_with_others() -> None:
     assert influence_bound(1.0, others=0) == 2.0
     assert influence_bound(1.0, others=10) == pytest.approx(0.26)
 
 
-def test_a_clip_that_somebody_made_up_counts_as_the_widest_that_may_be_declared() -> None:
+def test_correction_caps_undeclarable_clip_at_the_maximum() -> None:
     rng = np.random.default_rng(9)
     honest = [simulated_report(rng, np.zeros(CELLS), organization=str(n)) for n in range(9)]
     lie = received(np.full(2 * CELLS, 1e4), "liar", noise_multiplier=0.01)
@@ -169,7 +169,7 @@ def test_a_clip_that_somebody_made_up_counts_as_the_widest_that_may_be_declared(
 
 @pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
 @pytest.mark.parametrize("clip", astuple(DECLARABLE["residual_clip"]))
-def test_whatever_may_be_declared_can_be_computed_with(noise: float, clip: float) -> None:
+def test_correction_is_finite_for_all_declarable_parameters(noise: float, clip: float) -> None:
     rng = np.random.default_rng(10)
     honest = simulated_report(rng, np.zeros(CELLS))
     other = received(np.full(2 * CELLS, 1e6), "other", noise_multiplier=noise)
@@ -179,7 +179,7 @@ def test_whatever_may_be_declared_can_be_computed_with(noise: float, clip: float
     assert np.linalg.eigvalsh(correction.covariance).min() > -1e-9
 
 
-def test_one_organization_weighs_the_same_however_many_workloads_or_slots_it_claims() -> None:
+def test_correction_bounds_weight_of_an_organization_with_any_claimed_counts() -> None:
     sums = NoisySums(np.full(CELLS, 1e9), np.full(CELLS, 1e12), 0.01, 0.01, CLIP)
     means, weights = cell_means(sums, np.ones(CELLS))
     assert weights.max() <= 1 / DEFAULT_KERNEL.organization_sd**2
@@ -203,7 +203,7 @@ def test_pooled_reports_are_in_workloads_and_log_seconds() -> None:
     assert sums.sum_sd == pytest.approx(CLIP * sums.count_sd)
 
 
-def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
+def test_estimate_counts_is_non_negative_and_shrinks_noisy_counts() -> None:
     noisy = np.array([-20.0, 0.0, 10.0, 300.0, 1e9])
     mean, variance = estimate_counts(noisy, noise_sd=5.0)
     assert (mean >= 0).all()
@@ -218,8 +218,8 @@ def test_a_noisy_count_is_believed_as_far_as_the_noise_allows() -> None:
     assert spread.max() < 0.1
 
 
-def test_what_stays_unknown_of_a_count_is_noise_of_its_mean_residual() -> None:
-    """A sum without noise over 5 +- 5 workloads says little; over 5 it says all it can."""
+def test_cell_means_add_count_uncertainty_to_their_variance() -> None:
+    """A noiseless sum over 5 +- 5 workloads is less informative than one over exactly 5."""
     drowned = NoisySums(np.full(CELLS, 5.0), np.zeros(CELLS), 5.0, 0.0, CLIP)
     count, uncertainty = estimate_counts(drowned.counts, drowned.count_sd)
     _, weights = cell_means(drowned, np.full(CELLS, 0.7))
@@ -229,7 +229,7 @@ def test_what_stays_unknown_of_a_count_is_noise_of_its_mean_residual() -> None:
     assert certain.min() > 5 * weights.max()
 
 
-def test_the_covariance_is_symmetric_positive_and_never_above_the_prior() -> None:
+def test_correction_covariance_is_symmetric_positive_and_below_the_prior() -> None:
     rng = np.random.default_rng(7)
     correction = correct([simulated_report(rng, draw_truth(rng))], reference_version=1)
     np.testing.assert_array_equal(correction.covariance, correction.covariance.T)
@@ -239,8 +239,8 @@ def test_the_covariance_is_symmetric_positive_and_never_above_the_prior() -> Non
     assert correction.scale in SCALES
 
 
-def test_the_correction_is_the_posterior_of_independent_means_per_cell() -> None:
-    """Against the textbook: precisions add, each cell's mean enters with its weight."""
+def test_correction_equals_closed_form_gaussian_posterior() -> None:
+    """The textbook formula is the reference: precisions add, and cell means are weighted."""
     rng = np.random.default_rng(11)
     sums = NoisySums(rng.uniform(0, 50, CELLS), rng.normal(0, 9, CELLS), 1.0, 2.0, CLIP)
     correction = correct_sums({"one": sums}, reference_version=1)
@@ -251,13 +251,13 @@ def test_the_correction_is_the_posterior_of_independent_means_per_cell() -> None
     np.testing.assert_allclose(correction.mean, covariance @ (weights * means), atol=1e-9)
 
 
-def test_a_report_of_another_reference_version_is_refused() -> None:
+def test_correction_with_report_of_another_reference_version_is_refused() -> None:
     report = received(np.zeros(2 * CELLS), "one", noise_multiplier=1.0, reference_version=2)
     with pytest.raises(InvalidReleaseError, match="reference version"):
         correct([report], reference_version=1)
 
 
-def test_a_kernel_without_variance_is_refused() -> None:
+def test_kernel_with_zero_or_nan_variance_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="organization_sd"):
         Kernel(organization_sd=0.0)
     with pytest.raises(ConfigurationError, match="level"):

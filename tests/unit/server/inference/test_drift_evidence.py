@@ -1,4 +1,4 @@
-"""Drift in reports: found where it is, once, and not made or hidden by a single organization."""
+"""Tests of drift in reports: it is located, found once, and robust to one organization."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
 
 
 WORKLOADS = 400
-"""On each platform: so many that what is found does not hang on one draw of the noise."""
+"""Workloads per platform, so many that the result does not depend on one draw of the noise."""
 
 
 @lru_cache(maxsize=16)
@@ -69,7 +69,7 @@ def edited(
     answer: Callable[[QueryResponse], QueryResponse],
     plain: Callable[[ReceivedReport], ReceivedReport] = lambda each: each,
 ) -> Year:
-    """The year with other answers and plain reports of one organization."""
+    """Return the year with replaced responses and plain reports of one organization."""
     answered = tuple(
         replace(
             each,
@@ -84,26 +84,29 @@ def edited(
     return Year(tuple(said), answered)
 
 
-def test_a_slower_platform_is_found_with_its_moment_and_its_size() -> None:
+def test_read_drifts_detects_a_slower_platform_with_window_and_size() -> None:
     (drift,) = found(year(SLOWER))
     assert drift.platform is Platform.POLARS
     assert drift.organizations == ("0",)
     assert not drift.shared
     assert (
         6 <= drift.since <= drift.detected_in <= 9
-    )  # the report of window 6 is the first about it
+    )  # the report of window 6 is the first to cover it
     assert abs(drift.log_factor - SHIFT) < 3 * drift.standard_error < SHIFT
 
 
-def test_a_faster_platform_is_found_as_faster() -> None:
+def test_read_drifts_detects_a_faster_platform_as_faster() -> None:
     (drift,) = found(year(replace(SLOWER, log_factor=-SHIFT)))
     assert drift.platform is Platform.POLARS
     assert drift.log_factor < -SHIFT / 2
 
 
 @pytest.mark.slow
-def test_a_start_that_is_far_off_is_no_drift() -> None:
-    """Of few workloads; over many seeds in `tests/statistical/test_drift_in_reports.py`."""
+def test_read_drifts_with_constant_offset_reports_no_drift() -> None:
+    """The year has few workloads.
+
+    Many seeds are tested in `tests/statistical/test_drift_in_reports.py`.
+    """
     always = [
         PlatformShift(platform, -100.0, 1.5) for platform in (Platform.DUCKDB, Platform.POLARS)
     ]
@@ -111,8 +114,8 @@ def test_a_start_that_is_far_off_is_no_drift() -> None:
     assert found(year_of_reports(200, 1, [], [1])) == ()
 
 
-def test_a_first_report_about_all_history_makes_no_drift() -> None:
-    """Where workloads do not recur it is about many more of them than the later ones."""
+def test_read_drifts_with_first_report_about_all_history_reports_no_drift() -> None:
+    """Where workloads do not recur, the first report covers many more of them than later ones."""
 
     def all_history(window: int) -> float:
         return 13.0 if window == 0 else 1.0
@@ -122,8 +125,8 @@ def test_a_first_report_about_all_history_makes_no_drift() -> None:
         assert found(until(new, 4)) == ()
 
 
-def test_the_first_window_that_an_organization_is_heard_in_says_nothing() -> None:
-    """Exactly: whatever it sends there, what is found is the same. Here it joins in window 2."""
+def test_read_drifts_is_independent_of_an_organizations_first_window() -> None:
+    """Any values of that window give identical results. Here the organization joins in window 2."""
     joined = since(year(SLOWER), 2)
     drifts = found(joined)
     assert drifts
@@ -137,8 +140,8 @@ def test_the_first_window_that_an_organization_is_heard_in_says_nothing() -> Non
         assert found(edited(joined, "0", other, other)) == drifts
 
 
-def test_more_workloads_with_the_same_residuals_make_no_drift() -> None:
-    """The sums of a reference that is off grow as the counts do."""
+def test_read_drifts_with_growing_workload_counts_reports_no_drift() -> None:
+    """The sums of a reference with an offset grow with the counts."""
 
     def growing(window: int) -> float:
         return 3.0 if window >= 3 else 1.0
@@ -148,13 +151,13 @@ def test_more_workloads_with_the_same_residuals_make_no_drift() -> None:
         assert found(until(new, 6)) == ()
 
 
-def test_nothing_is_found_without_reports_and_in_a_single_window() -> None:
+def test_read_drifts_without_reports_or_with_one_window_reports_no_drift() -> None:
     assert read_drifts([], []) == ()
     assert found(until(year(), 0)) == ()
 
 
 @pytest.mark.slow
-def test_what_several_organizations_show_is_shared() -> None:
+def test_read_drifts_marks_drift_of_several_organizations_as_shared() -> None:
     first = found(year(SLOWER, organizations=3))[0]
     assert first.shared
     assert first.platform is Platform.POLARS
@@ -163,7 +166,7 @@ def test_what_several_organizations_show_is_shared() -> None:
 
 
 @pytest.mark.slow
-def test_what_one_organization_shows_is_its_own() -> None:
+def test_read_drifts_marks_drift_of_one_organization_as_not_shared() -> None:
     drifts = found(year(replace(SLOWER, only="1", log_factor=0.8), organizations=3))
     assert [(each.platform, each.organizations, each.shared) for each in drifts] == [
         (Platform.POLARS, ("1",), False)
@@ -171,16 +174,16 @@ def test_what_one_organization_shows_is_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_a_drift_is_found_once_and_the_search_goes_on() -> None:
+def test_read_drifts_reports_each_drift_once_and_continues() -> None:
     later = PlatformShift(Platform.DUCKDB, 8.3, -0.6)
     drifts = found(year(SLOWER, later))
     assert [each.platform for each in drifts] == [Platform.POLARS, Platform.DUCKDB]
 
 
-def test_who_reads_window_after_window_finds_the_same_and_reads_each_once(
+def test_drift_reader_by_window_matches_batch_and_rereads_only_late_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And once more from where a report came late."""
+    """Windows from a late report on are read once more."""
     reports, read, reader = year(SLOWER), list[int](), DriftReader()
     whole = found(reports)
     new_drifts = drift_evidence._new_drifts
@@ -202,7 +205,7 @@ def test_who_reads_window_after_window_finds_the_same_and_reads_each_once(
     assert read == [*range(6, 13)]
 
 
-def test_later_reports_change_nothing_that_was_found() -> None:
+def test_read_drifts_of_earlier_windows_is_unchanged_by_later_reports() -> None:
     whole = found(year(SLOWER))
     for window in (6, 9):
         early = found(until(year(SLOWER), window))
@@ -210,7 +213,7 @@ def test_later_reports_change_nothing_that_was_found() -> None:
 
 
 def lies(window: int, size: float) -> Callable[[QueryResponse], QueryResponse]:
-    """From a window on all values are `size` times the noise, with signs that fit no truth."""
+    """Replace all values from a window on by `size` times the noise, with implausible signs."""
 
     def lie(answer: QueryResponse) -> QueryResponse:
         if answer.report.slot.window < window:
@@ -225,7 +228,7 @@ def lies(window: int, size: float) -> Callable[[QueryResponse], QueryResponse]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [5.0, 1e4])
-def test_one_that_lies_makes_no_drift_shared(size: float) -> None:
+def test_dishonest_organization_causes_no_shared_drift(size: float) -> None:
     drifts = found(edited(year(organizations=3), "0", lies(6, size)))
     assert len(drifts) == MAX_OWN_DRIFTS
     assert {each.organizations for each in drifts} == {("0",)}
@@ -233,14 +236,14 @@ def test_one_that_lies_makes_no_drift_shared(size: float) -> None:
 
 
 @pytest.mark.parametrize("size", [5.0, -1e4])
-def test_one_that_lies_does_not_hide_what_the_others_show(size: float) -> None:
+def test_dishonest_organization_cannot_hide_a_shared_drift(size: float) -> None:
     drifts = found(edited(year(SLOWER, organizations=3), "0", lies(0, size)))
     (shared,) = (each for each in drifts if each.shared and each.platform is Platform.POLARS)
     assert {"1", "2"} & set(shared.organizations)
     assert 0 < shared.log_factor < 2 * SHIFT
 
 
-def test_one_that_claims_many_workloads_makes_no_drift_shared() -> None:
+def test_organization_claiming_many_workloads_causes_no_shared_drift() -> None:
     def claim(received: ReceivedReport) -> ReceivedReport:
         values = received.report.values.copy()
         values[:CELLS] += np.int64(1000) << 20
@@ -251,7 +254,7 @@ def test_one_that_claims_many_workloads_makes_no_drift_shared() -> None:
 
 
 @pytest.mark.slow
-def test_one_that_claims_much_and_denies_takes_away_a_bounded_doubt() -> None:
+def test_organization_claiming_many_workloads_cannot_hide_a_shared_drift() -> None:
     def claim(received: ReceivedReport) -> ReceivedReport:
         values = received.report.values.copy()
         values[:CELLS] += np.int64(60) << 20
@@ -279,8 +282,8 @@ def a_steady_state(seed: int, windows: Sequence[int]) -> SteadyStateFilter:
     return SteadyStateFilter(rng.uniform(0, 20, CELLS), prior, rng.standard_normal(STATE), told)
 
 
-def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
-    """Against the marginal likelihood as a function of the shift, integrated over the state."""
+def test_compute_evidence_equals_log_likelihood_ratio_of_a_shift() -> None:
+    """The reference is the marginal likelihood of the shift, integrated over the state."""
     steady = a_steady_state(1, (0, 2, 3, 7))
     evidence = compute_evidence(steady, (2, 3, 7))
     precision = steady.precision + sum(each.precision for each in steady.windows)
@@ -305,7 +308,7 @@ def test_the_evidence_is_the_likelihood_ratio_of_a_shift_against_none() -> None:
                 assert evidence.nats(sign)[row, place] == pytest.approx(expected, rel=1e-6)
 
 
-def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
+def test_compute_evidence_given_a_known_drift_vanishes_for_its_shift() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
     steady = SteadyStateFilter.fit(
         heard, kernel=DEFAULT_KERNEL, process_noise=DEFAULT_PROCESS_NOISE
@@ -317,7 +320,7 @@ def test_what_is_explained_by_a_known_drift_is_no_evidence_of_another() -> None:
     assert abs(after) < 1
 
 
-def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
+def test_compute_evidence_has_less_information_with_more_process_noise() -> None:
     heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
     found_by = {
         wander: compute_evidence(
@@ -333,8 +336,8 @@ def test_a_platform_that_wanders_more_takes_more_to_be_believed() -> None:
         ProcessNoise(wander=-0.1)
 
 
-def test_answers_that_refine_a_first_report_are_heard_with_it_and_show_no_drift() -> None:
-    """It is about all history: as a window of its own that would look like a change."""
+def test_responses_after_a_first_report_are_grouped_with_its_window() -> None:
+    """The first report covers all history, which would resemble a change in a later window."""
     reports = year()
     first = replace(reports.plain[0], is_first=True)
     later = [each for each in reports.plain[1:] if each.report.slot.window > 1]

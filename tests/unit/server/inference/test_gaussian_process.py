@@ -44,13 +44,13 @@ def an_observation(
     return Observation(matrix, seen, noise**2 * np.eye(values))
 
 
-def test_without_observations_the_belief_stays() -> None:
+def test_update_without_observations_keeps_the_posterior() -> None:
     belief = a_belief()
     after = update(belief, [])
     assert (after.posterior, after.scale) == (belief, 1.0)
 
 
-def test_measured_points_are_believed_and_tell_about_related_ones() -> None:
+def test_condition_on_measured_points_also_reduces_error_of_related_points() -> None:
     belief = a_belief(1)
     truth = a_truth(belief, np.random.default_rng(1))
     known = np.arange(0, POINTS, 2)
@@ -63,7 +63,7 @@ def test_measured_points_are_believed_and_tell_about_related_ones() -> None:
     assert off < np.abs(belief.mean - truth)[rest].mean()
 
 
-def test_conditioning_is_what_the_formula_of_a_gaussian_gives() -> None:
+def test_condition_equals_gaussian_conditioning_formula() -> None:
     belief = a_belief(2)
     known, values = np.array([1, 5]), np.array([0.3, -2.0])
     noise = 0.2
@@ -76,7 +76,7 @@ def test_conditioning_is_what_the_formula_of_a_gaussian_gives() -> None:
     )
 
 
-def test_answers_without_noise_are_taken_over_and_drowned_ones_ignored() -> None:
+def test_update_follows_noiseless_observations_and_ignores_very_noisy_ones() -> None:
     belief, rng = a_belief(3), np.random.default_rng(3)
     truth = a_truth(belief, rng)
     clear = an_observation(belief, truth, rng, noise=1e-4, values=POINTS)
@@ -89,8 +89,8 @@ def test_answers_without_noise_are_taken_over_and_drowned_ones_ignored() -> None
 
 
 @pytest.mark.parametrize("senders", [3, 10])
-def test_many_senders_are_what_the_formula_for_all_of_them_at_once_gives(senders: int) -> None:
-    """With 3 of them there are as many values as points, with 10 more."""
+def test_update_with_many_observations_equals_joint_gaussian_formula(senders: int) -> None:
+    """Three organizations send as many values as there are points. Ten send more."""
     belief, rng = a_belief(4), np.random.default_rng(4)
     truth = a_truth(belief, rng)
     seen = [
@@ -106,14 +106,14 @@ def test_many_senders_are_what_the_formula_for_all_of_them_at_once_gives(senders
     np.testing.assert_allclose(after.covariance, belief.covariance - gain @ crossed.T, atol=1e-8)
 
 
-def test_senders_who_say_nothing_leave_the_belief_as_it_is() -> None:
+def test_update_with_uninformative_observations_keeps_the_posterior() -> None:
     silent = Observation(np.zeros((4, POINTS)), np.zeros(4), np.eye(4))
     after = update(a_belief(), [silent] * 9).posterior
     np.testing.assert_allclose(after.mean, a_belief().mean)
     np.testing.assert_allclose(after.covariance, a_belief().covariance)
 
 
-def test_the_stated_uncertainty_covers_the_truth() -> None:
+def test_posterior_intervals_have_stated_coverage() -> None:
     covered = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
@@ -126,7 +126,7 @@ def test_the_stated_uncertainty_covers_the_truth() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 2.0])
-def test_a_start_that_knows_less_or_more_than_it_thinks_is_found_out(scale: float) -> None:
+def test_likeliest_scale_recovers_the_true_prior_scale(scale: float) -> None:
     found = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
@@ -144,7 +144,7 @@ def test_a_start_that_knows_less_or_more_than_it_thinks_is_found_out(scale: floa
     size=st.sampled_from([1.0, 1e3, 1e9, 1e15]),
     scale=st.sampled_from([0.1, 1.0, 5.0]),
 )
-def test_a_sender_that_lies_in_every_way_moves_the_mean_by_the_stated_bound(
+def test_dishonest_participant_moves_posterior_mean_within_influence_bound(
     seed: int, size: float, scale: float
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -159,8 +159,8 @@ def test_a_sender_that_lies_in_every_way_moves_the_mean_by_the_stated_bound(
     assert np.all(np.abs(after - before) <= bound + 1e-12)
 
 
-def test_the_bound_on_influence_is_not_idle() -> None:
-    """Two lies in opposite directions come within a third of it somewhere."""
+def test_influence_bound_is_nearly_attained() -> None:
+    """Two opposite lies reach more than two thirds of the bound at some point."""
     belief, rng = a_belief(4), np.random.default_rng(4)
     honest = [an_observation(belief, a_truth(belief, rng), rng) for _ in range(3)]
     bound = influence_bounds(belief, honest, 0, scale=1.0)
@@ -179,7 +179,7 @@ def test_the_bound_on_influence_is_not_idle() -> None:
     assert 2 / 3 < closest <= 1 + 1e-9
 
 
-def test_the_bound_falls_with_the_number_of_others() -> None:
+def test_influence_bound_falls_with_number_of_others() -> None:
     belief, rng = a_belief(5), np.random.default_rng(5)
     honest = [an_observation(belief, a_truth(belief, rng), rng, values=POINTS) for _ in range(16)]
     few, many = (
@@ -188,8 +188,8 @@ def test_the_bound_falls_with_the_number_of_others() -> None:
     assert many < few / 2
 
 
-def test_a_lie_cannot_leave_the_bound_by_changing_the_scale() -> None:
-    """At whatever scale it ends, the mean is no further than all senders together may push."""
+def test_dishonest_observation_cannot_exceed_bound_by_changing_the_scale() -> None:
+    """At any final scale, the mean moves no further than all organizations together can push it."""
     belief, rng = a_belief(6), np.random.default_rng(6)
     honest = [an_observation(belief, a_truth(belief, rng), rng) for _ in range(2)]
     lie = Observation(honest[0].matrix, np.full(4, 1e12), honest[0].noise)
@@ -200,13 +200,13 @@ def test_a_lie_cannot_leave_the_bound_by_changing_the_scale() -> None:
     assert after.scale == max(SCALES)
 
 
-def test_honest_answers_are_hardly_ever_shortened() -> None:
+def test_max_norm_rarely_shortens_honest_observations() -> None:
     rng = np.random.default_rng(7)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 16)), axis=1)
     assert np.mean(lengths > max_norm(16)) < 3e-4
 
 
-def test_beliefs_and_observations_that_are_no_gaussians_are_refused() -> None:
+def test_invalid_posterior_or_observation_is_refused() -> None:
     with pytest.raises(InvalidPosteriorError, match="covariance"):
         GaussianPosterior(np.zeros(2), np.eye(3))
     with pytest.raises(InvalidPosteriorError, match="not finite"):

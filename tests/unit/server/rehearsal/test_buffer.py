@@ -1,4 +1,4 @@
-"""What an epoch left is kept once, labelled by its teacher, before anything of the next one."""
+"""Tests of the rehearsal buffer: rows of an ended drift regime are labelled and stored once."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -28,13 +28,13 @@ from fedperf_shared.releases.period import Period
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.snapshots import evidence, snapshot
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.server.controllers.test_reports import CATALOGUE, SLOTS_WINDOWS, TABLE, hand_in
 
 PERIOD = TABLE.period
 GRACE = timedelta(days=1)
 REPORTED = TABLE.report_slots[-1].replies_after + GRACE
-"""After the start of a window, when its reports are in."""
+"""Time after the start of a window when its reports have arrived."""
 
 
 def moment(window: int, after: timedelta = timedelta(0)) -> datetime:
@@ -57,20 +57,20 @@ def promote(database: Database) -> int:
 
 
 def begin_epoch(database: Database, window: int) -> None:
-    """With the newest promoted version as its reference."""
+    """Declare a drift regime with the newest promoted version as its reference."""
     with database.transaction() as session:
         declared = declare(session, PERIOD, RegimeTrigger.DECLARED, at=moment(window - 1))
         assert declared.begins_at == moment(window)
 
 
 def predict_with(checkpoint: bytes) -> PredictLog:
-    """A model that predicts the number of its version."""
+    """Return a model that predicts the number of its version."""
     version = decode_checkpoint(checkpoint).model_version
     return lambda entries: np.full(len(entries), float(version))
 
 
 def look(database: Database, at: datetime, *, grace: timedelta = GRACE) -> int:
-    """A coordinator that was just started; how many rows it rehearses."""
+    """Run a newly started coordinator and return its number of rehearsal rows."""
     desk = PublicationController(CATALOGUE, predict_with)
     desk.run_once(snapshot(database, TABLE, at, grace=grace))
     with database.transaction() as session:
@@ -95,20 +95,20 @@ def reports_about(database: Database, window: int) -> int:
     return evidence(database, TABLE, window=window).reports
 
 
-def test_reports_of_an_epochs_first_window_are_evidence_of_the_epoch_before(
+def test_reports_of_first_window_belong_to_the_previous_drift_regime(
     database: Database,
 ) -> None:
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
     hand_in(database, b"1", window=1)
     hand_in(database, b"1", window=2, reference_version=2)
-    hand_in(database, b"2", window=2)  # it did not know of the epoch
+    hand_in(database, b"2", window=2)  # sent without knowledge of the new regime
     assert [reports_about(database, window) for window in range(SLOTS_WINDOWS)] == [2, 2, 1, 1]
     found = evidence(database, TABLE, window=1)
     assert [found.until(window).reports for window in range(-1, 2)] == [0, 1, 2]
 
 
-def test_a_report_that_comes_when_its_epoch_is_over_is_evidence_of_nothing_that_is_read_again(
+def test_late_report_of_an_ended_drift_regime_changes_no_stored_rows(
     database: Database,
 ) -> None:
     begin_epoch(database, 1)
@@ -122,7 +122,9 @@ def test_a_report_that_comes_when_its_epoch_is_over_is_evidence_of_nothing_that_
     assert reports_about(database, 2) == now == 1
 
 
-def test_rows_are_kept_with_the_last_reports_of_their_epoch_and_once(database: Database) -> None:
+def test_rehearsal_rows_are_stored_once_after_last_reports_of_a_drift_regime(
+    database: Database,
+) -> None:
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
     assert look(database, moment(0, REPORTED)) == 0
@@ -137,7 +139,7 @@ def test_rows_are_kept_with_the_last_reports_of_their_epoch_and_once(database: D
         assert {row.log_seconds for row in buffer.rows(session)} == {2.0}
 
 
-def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
+def test_coordinator_after_downtime_stores_rehearsal_rows_before_publishing(
     database: Database,
 ) -> None:
     begin_epoch(database, 1)
@@ -149,14 +151,14 @@ def test_a_coordinator_that_was_away_keeps_them_before_the_next_epoch_publishes(
         batch = registry.published_rows(session)
         labels = {row.log_seconds for row in buffer.rows(session)}
     assert labels == {2.0}
-    assert not {row.log_seconds for row in batch} & labels  # they were corrected
+    assert not {row.log_seconds for row in batch} & labels  # published rows include the correction
 
 
-def test_where_nothing_was_promoted_in_an_epoch_its_rows_keep_the_labels_with_the_correction(
+def test_rehearsal_rows_without_promotion_keep_their_corrected_labels(
     database: Database,
 ) -> None:
     with database.transaction() as session:
-        roll_back(session, "astray", at=moment(0))  # so that the reference stays in force
+        roll_back(session, "astray", at=moment(0))  # keeps the reference running
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
     look(database, moment(0, REPORTED))
@@ -167,11 +169,11 @@ def test_where_nothing_was_promoted_in_an_epoch_its_rows_keep_the_labels_with_th
     look(database, moment(1, REPORTED))
     assert labels(database)
     assert labels(database) <= batch
-    assert labels(database) != {1.0}  # what the reference alone would say
+    assert labels(database) != {1.0}  # the label of the reference without correction
 
 
-def test_an_epoch_about_which_nobody_reported_leaves_nothing(database: Database) -> None:
-    """Else the rows of the one before it would be rehearsed twice."""
+def test_drift_regime_without_reports_stores_no_rehearsal_rows(database: Database) -> None:
+    """Otherwise the rows of the previous regime would be rehearsed twice."""
     for window in (1, 2, 3):
         begin_epoch(database, window)
     hand_in(database, b"1", window=1)
@@ -188,25 +190,27 @@ def labels(database: Database) -> set[float]:
 
 
 def teachers(database: Database) -> set[int]:
-    """By their answers; a correction is below 1."""
+    """Return teacher versions, which are integer parts of labels. A correction is below 1."""
     return {int(each) for each in labels(database)}
 
 
-def test_a_model_that_was_taken_back_does_not_teach(database: Database) -> None:
+def test_rehearsal_rows_are_not_labelled_by_a_rolled_back_model(database: Database) -> None:
     begin_epoch(database, 1)
     hand_in(database, b"1", window=0)
     look(database, moment(0, REPORTED))
     with database.transaction() as session:
         assert roll_back(session, "astray", at=moment(1)) == (2, 1)
-    promote(database)  # it knows of the next epoch already
+    promote(database)  # a version of the next regime
     look(database, moment(1, REPORTED))
     assert teachers(database) == {1}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
-def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, known: bool) -> None:
-    """As well those that were kept before it was stored who taught them."""
+def test_rehearsal_rows_are_relabelled_after_rollback_of_their_teacher(
+    database: Database, known: bool
+) -> None:
+    """This includes rows that were stored before their teacher was recorded."""
     begin_epoch(database, 1)
     begin_epoch(database, 2)
     for window, reference in ((1, 1), (2, 2)):
@@ -226,10 +230,10 @@ def test_rows_get_a_new_teacher_when_theirs_is_taken_back(database: Database, kn
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
+def test_rehearsal_rows_persist_over_two_drift_regimes_during_downtime(
     database: Database, known: bool
 ) -> None:
-    """As well those that were published before it was stored which epoch they are about."""
+    """This includes rows that were published before their drift regime was recorded."""
     begin_epoch(database, 1)
     begin_epoch(database, 2)
     hand_in(database, b"1", window=0)
@@ -243,7 +247,7 @@ def test_rows_outlive_two_changes_that_came_while_the_coordinator_was_away(
     assert set(rehearsed(database)) <= set(before)
 
 
-def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_the_next(
+def test_rehearsal_rows_with_long_grace_are_of_the_previous_drift_regime(
     database: Database,
 ) -> None:
     grace = PERIOD.window - timedelta(hours=1)
@@ -253,7 +257,7 @@ def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_th
     before = published(database)
     hand_in(database, b"1", window=2, reference_version=2)
     early = TABLE.report_slots[-1].replies_after - timedelta(hours=2)
-    look(database, moment(2, early), grace=grace)  # those of window 1 may still come
+    look(database, moment(2, early), grace=grace)  # reports of window 1 may still arrive
     assert published(database) != before
     kept = rehearsed(database)
     assert kept
@@ -261,17 +265,17 @@ def test_with_a_long_grace_the_rows_of_the_epoch_before_are_kept_not_those_of_th
     with database.transaction() as session:
         assert (
             buffer.find_unstored(session, PERIOD, window=0) is None
-        )  # what the next one published
+        )  # rows published by the next regime
     for at in (moment(2, PERIOD.window * 0.75), moment(3, PERIOD.window - timedelta(hours=1))):
         look(database, at, grace=grace)
         assert rehearsed(database) == kept
 
 
-def test_rows_of_a_period_that_ended_are_kept_before_the_next_one_publishes(
+def test_rehearsal_rows_of_an_ended_period_are_stored_before_publishing(
     database: Database,
 ) -> None:
-    """An epoch began with its last window, whose reports were about the one before."""
-    earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # a window apart
+    """A drift regime began with its last window, whose reports cover the previous regime."""
+    earlier = Period(PERIOD.start - 5 * PERIOD.window, PERIOD.window, 4)  # one window earlier
     with database.transaction() as session:
         declare(session, earlier, RegimeTrigger.DECLARED, at=earlier.window_start(2))
         (start, _) = regimes(session)

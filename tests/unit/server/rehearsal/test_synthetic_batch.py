@@ -1,4 +1,4 @@
-"""The synthetic batch follows from released reports, and SDV only ever sees such a batch."""
+"""Tests of the synthetic batch: it is computed from released reports, and SDV reads only it."""
 
 import json
 import math
@@ -44,9 +44,9 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Plat
 from tests.fakes.corrections import correct
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
-from tests.unit.client.prediction.worlds import executions_of_world
-from tests.unit.client.public import seeded_checkpoint
-from tests.unit.server.controllers.report_worlds import simulated_report
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
+from tests.unit.client.pretrained_model import seeded_checkpoint
+from tests.unit.server.controllers.simulated_reports import simulated_report
 from tests.unit.shared.console_programs import run
 
 AT = datetime(2027, 1, 20, tzinfo=UTC)
@@ -70,7 +70,7 @@ def batch_of(reports: Sequence[ReceivedReport], *, seed: int = 0) -> SyntheticBa
 
 
 def released(workloads: Sequence[WorkloadResiduals], *, noise: int = 0) -> ReceivedReport:
-    """What an organization's own mechanism releases, with that draw of the noise."""
+    """Return the release of an organization's own mechanism with this noise seed."""
     report = residual_report(
         workloads, SeededNoise(noise), slot=SLOT, parameters=PARAMETERS, reference_version=1
     )
@@ -86,7 +86,7 @@ def history(count: int) -> list[WorkloadResiduals]:
 
 
 def unions() -> tuple[SyntheticRow, ...]:
-    """Plans with a source fewer than operators."""
+    """Return plans with one source fewer than operators."""
     table = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 100.0, 8.0)
     plans = [
         Workflow(
@@ -112,19 +112,21 @@ def drawn(batch: SyntheticBatch) -> tuple[TableRow, ...]:
     return sample_rows(batch, POLARS_ML, rows=80, seed=1)
 
 
-def test_rows_are_public_plans_on_the_public_grid(batch: SyntheticBatch) -> None:
+def test_synthetic_rows_are_public_plans_crossed_with_public_clusters(
+    batch: SyntheticBatch,
+) -> None:
     plans = {entry.plan for entry in ENTRIES}
     clusters = {entry.cluster for entry in ENTRIES}
     assert len(batch.rows) == 200
     assert {row.plan for row in batch.rows} <= plans
     assert {row.cluster for row in batch.rows} <= clusters
     pairs = {(row.plan, row.cluster) for row in batch.rows}
-    assert not pairs <= {(entry.plan, entry.cluster) for entry in ENTRIES}  # it is a grid
+    assert not pairs <= {(entry.plan, entry.cluster) for entry in ENTRIES}  # they are crossed
 
 
 @pytest.mark.slow
-def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
-    """Post-processing: neighbours differ in the report, and by nothing else in the batch."""
+def test_synthetic_batch_is_determined_by_released_values() -> None:
+    """The batch is post-processing: neighbours differ in the report and in nothing else."""
     whole = released(history(200))
     neighbour = released(history(200)[1:])
     assert not np.array_equal(whole.report.values, neighbour.report.values)
@@ -139,18 +141,18 @@ def test_the_same_report_gives_the_same_batch_whatever_lies_behind_it() -> None:
     )
 
 
-def test_another_public_seed_draws_another_batch() -> None:
+def test_synthetic_batch_depends_on_public_seed() -> None:
     report = released(history(40))
     assert batch_of([report], seed=1) == batch_of([report], seed=1)
     assert batch_of([report], seed=1) != batch_of([report], seed=2)
 
 
-def test_without_reports_the_batch_is_empty() -> None:
+def test_synthetic_batch_without_reports_is_empty() -> None:
     assert batch_of([]).rows == ()
 
 
 @pytest.mark.slow
-def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
+def test_synthetic_batch_and_samples_contain_no_text_of_a_history() -> None:
     own = [
         replace(each, execution_id=f"CANARY-{at}", workload=f"/secret/CANARY_{at}")
         for at, each in enumerate(executions_of_world(0, 40, "own"))
@@ -164,13 +166,13 @@ def test_no_string_of_a_history_is_in_what_follows_from_it() -> None:
         assert canary.encode() not in encode_synthetic_rows(batch.rows)
 
 
-def test_drawn_rows_are_of_the_kind_that_was_asked_for(drawn: tuple[TableRow, ...]) -> None:
+def test_sampled_rows_match_requested_cell_condition(drawn: tuple[TableRow, ...]) -> None:
     assert len(drawn) == 80
     kinds = {(row.cell.platform, row.cell.operator_class) for row in drawn}
     assert kinds == {(Platform.POLARS, OperatorClass.ML)}
 
 
-def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
+def test_sampled_rows_have_public_columns_and_satisfy_constraints(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
     any_kind = sample_rows(batch, CellCondition(), rows=150, seed=4)
@@ -185,12 +187,12 @@ def test_drawn_rows_have_the_public_columns_and_hold_the_constraints(
         assert TableRow.from_record(row.as_record()) == row
 
 
-def test_no_drawn_row_has_more_sources_than_operators() -> None:
+def test_sampled_rows_have_at_most_as_many_sources_as_operators() -> None:
     found = sample_rows(SyntheticBatch(unions()), CellCondition(), rows=300, seed=0)
     assert all(row.sources <= row.operators for row in found)
 
 
-def test_drawn_run_times_have_the_level_of_their_cell(
+def test_sampled_run_times_have_the_mean_of_their_cell(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
     real = [row.log_seconds for row in batch.table() if POLARS_ML.matches(row.cell)]
@@ -198,10 +200,10 @@ def test_drawn_run_times_have_the_level_of_their_cell(
 
 
 @pytest.mark.slow
-def test_the_same_seed_draws_the_same_rows_and_another_others(
+def test_sampled_rows_depend_on_seed_and_leave_global_generator_unchanged(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
-    before = np.random.get_state(legacy=False)["state"]["key"]  # nobody else's generator is touched
+    before = np.random.get_state(legacy=False)["state"]["key"]  # the global generator is unchanged
     assert sample_rows(batch, POLARS_ML, rows=80, seed=1) == drawn
     other = sample_rows(batch, POLARS_ML, rows=80, seed=2)
     labels = {row.log_seconds for row in drawn}
@@ -210,14 +212,16 @@ def test_the_same_seed_draws_the_same_rows_and_another_others(
 
 
 @pytest.mark.parametrize("kind", ["table", "rows", "nothing"])
-def test_nothing_is_fitted_on_what_is_no_synthetic_batch(batch: SyntheticBatch, kind: str) -> None:
+def test_sample_rows_of_other_input_than_a_synthetic_batch_is_refused(
+    batch: SyntheticBatch, kind: str
+) -> None:
     raw: Any = {"table": batch.table(), "rows": batch.rows, "nothing": None}[kind]
     with pytest.raises(PrivacyRefusedError, match="released reports") as refused:
         sample_rows(raw, CellCondition(), rows=5, seed=0)
     assert refused.value.exit_code == 5
 
 
-def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch) -> None:
+def test_sample_rows_without_matching_rows_is_refused(batch: SyntheticBatch) -> None:
     with pytest.raises(InvalidInputError, match="0 of them match platform spark"):
         sample_rows(batch, CellCondition(Platform.SPARK), rows=5, seed=0)
     with pytest.raises(InvalidInputError, match="no synthetic batch is published yet"):
@@ -226,7 +230,7 @@ def test_rows_that_the_batch_does_not_have_are_not_made_up(batch: SyntheticBatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("found", [0, 1])
-def test_a_kind_too_rare_to_draw_is_one_clear_line(
+def test_sample_rows_of_a_too_rare_cell_is_refused(
     batch: SyntheticBatch, found: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample_rows(batch, POLARS_ML, rows=1, seed=0)  # imports SDV as the product does
@@ -243,13 +247,15 @@ def test_a_kind_too_rare_to_draw_is_one_clear_line(
 
 
 @pytest.mark.parametrize("rows", [0, -1, MAX_ROWS + 1])
-def test_a_number_of_rows_out_of_bounds_is_refused(batch: SyntheticBatch, rows: int) -> None:
+def test_sample_rows_with_invalid_row_count_is_refused(batch: SyntheticBatch, rows: int) -> None:
     with pytest.raises(InvalidInputError, match="rows must be"):
         sample_rows(batch, CellCondition(), rows=rows, seed=0)
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: int) -> None:
+def test_sample_rows_of_smallest_batches_returns_requested_rows(
+    batch: SyntheticBatch, count: int
+) -> None:
     few = SyntheticBatch((batch.rows[0],) * (count - 1) + batch.rows[:1])
     found = sample_rows(few, CellCondition(), rows=7, seed=0)
     assert {row.cell for row in found} == {cell_of(batch.rows[0].plan)}
@@ -265,14 +271,14 @@ def test_the_smallest_batches_can_be_drawn_from(batch: SyntheticBatch, count: in
         ({"size": 4}, "size must be 0 to 3"),
     ],
 )
-def test_words_outside_of_the_vocabulary_are_refused(words: dict[str, Any], message: str) -> None:
+def test_cell_condition_with_unknown_values_is_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         CellCondition.parse(**words)
 
 
 @pytest.mark.slow
-def test_sdv_is_imported_when_used_and_leaves_no_trace(tmp_path: Path) -> None:
-    """No file, no connection and no print: in a process of its own, with an empty home."""
+def test_sdv_is_imported_on_use_without_output_files_or_connections(tmp_path: Path) -> None:
+    """No file, connection or output appears in a separate process with an empty home directory."""
     program = """
 import socket, sys
 def refuse(*arguments): raise OSError("a connection was tried")
@@ -311,7 +317,9 @@ def publish(directory: Path, rows: Sequence[SyntheticRow]) -> None:
     database.close()
 
 
-def test_an_operator_gets_rows_of_a_segment(directory: Path, batch: SyntheticBatch) -> None:
+def test_synthesize_command_prints_rows_of_the_requested_platform(
+    directory: Path, batch: SyntheticBatch
+) -> None:
     command = ("--directory", directory, "synthesize", "--platform", "polars", "--rows", 6)
     ended = run(cli.main, *command, "--json")
     assert ended.code == 3

@@ -18,7 +18,7 @@ from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.releases.basis import CELLS, cell_of
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
-from tests.unit.server.controllers.report_worlds import simulated_report
+from tests.unit.server.controllers.simulated_reports import simulated_report
 
 CLUSTER = ClusterConfig(1, 2, 2**33)
 
@@ -51,7 +51,7 @@ def draw(seed: int = 0, rows: int = 200) -> tuple[SyntheticRow, ...]:
     )
 
 
-def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
+def test_synthetic_rows_are_public_plans_labelled_with_corrected_predictions() -> None:
     known = {each for entries in catalogue().values() for each in entries}
     rows = draw()
     assert len(rows) == 200
@@ -61,12 +61,12 @@ def test_rows_are_public_plans_labelled_by_model_plus_correction() -> None:
         assert row.segment is cell_of(row.plan).platform
 
 
-def test_the_same_seed_draws_the_same_rows_and_another_others() -> None:
+def test_draw_rows_is_deterministic_for_a_seed_and_differs_between_seeds() -> None:
     assert draw(seed=3) == draw(seed=3)
     assert draw(seed=3) != draw(seed=4)
 
 
-def test_cells_that_reports_fill_are_drawn_and_others_are_not() -> None:
+def test_cell_shares_concentrate_on_cells_filled_by_reports() -> None:
     rng = np.random.default_rng(0)
     report = simulated_report(rng, np.zeros(CELLS), cells=2, workloads=1000, noise_multiplier=0.1)
     shares = cell_shares([report], reference_version=1)
@@ -74,7 +74,7 @@ def test_cells_that_reports_fill_are_drawn_and_others_are_not() -> None:
     assert shares[:2].sum() > 0.95
 
 
-def test_without_a_report_there_are_no_shares_and_no_rows() -> None:
+def test_cell_shares_without_reports_are_zero_and_draw_no_rows() -> None:
     nothing = cell_shares([], reference_version=1)
     np.testing.assert_array_equal(nothing, 0.0)
     rows = draw_rows(
@@ -88,7 +88,7 @@ def test_without_a_report_there_are_no_shares_and_no_rows() -> None:
     assert rows == ()
 
 
-def test_the_one_batch_for_all_is_drawn_from_everybodys_reports() -> None:
+def test_cell_shares_of_several_reports_are_the_mean_of_single_reports() -> None:
     rng = np.random.default_rng(1)
     reports = [
         simulated_report(rng, np.zeros(CELLS), organization=name, noise_multiplier=0.1)
@@ -99,7 +99,7 @@ def test_the_one_batch_for_all_is_drawn_from_everybodys_reports() -> None:
     np.testing.assert_allclose(together, np.mean(alone, axis=0), atol=1e-12)
 
 
-def test_a_platform_that_nobody_uses_gets_no_rows_however_loud_the_noise() -> None:
+def test_cell_shares_of_unused_platforms_are_zero_despite_noise() -> None:
     rng = np.random.default_rng(3)
     per_platform = CELLS // 6
     for _ in range(20):
@@ -111,8 +111,11 @@ def test_a_platform_that_nobody_uses_gets_no_rows_however_loud_the_noise() -> No
         assert shares[:per_platform].sum() == pytest.approx(1.0)
 
 
-def test_one_organization_that_denies_a_platform_does_not_silence_it() -> None:
-    """Heard by all together, by none alone; the liar makes another platform heard."""
+def test_cell_shares_withstand_one_organization_denying_a_platform() -> None:
+    """All reports together show the platform, but none does alone.
+
+    The dishonest organization makes another platform visible.
+    """
     rng = np.random.default_rng(4)
     honest = [
         simulated_report(rng, np.zeros(CELLS), organization=name, cells=4, workloads=14)
@@ -125,7 +128,7 @@ def test_one_organization_that_denies_a_platform_does_not_silence_it() -> None:
     assert cell_shares([*honest, denied], reference_version=1)[:4].sum() > 0.5
 
 
-def test_organizations_count_the_same_whatever_they_claim() -> None:
+def test_cell_shares_weight_organizations_equally_whatever_their_workload_count() -> None:
     rng = np.random.default_rng(2)
     truth = np.zeros(CELLS)
     small = simulated_report(rng, truth, organization="a", cells=1, workloads=200)
@@ -135,7 +138,7 @@ def test_organizations_count_the_same_whatever_they_claim() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.array([np.nan] * 10), np.zeros(3)])
-def test_labels_that_cannot_be_used_are_refused(
+def test_draw_rows_with_invalid_predictions_is_refused(
     bad: "np.ndarray[tuple[int], np.dtype[np.float64]]",
 ) -> None:
     with pytest.raises(FedperfError, match="10 rows"):
@@ -149,7 +152,7 @@ def test_labels_that_cannot_be_used_are_refused(
         )
 
 
-def test_the_buffer_holds_the_newest_rows_of_every_segment_up_to_its_capacity() -> None:
+def test_newest_rows_keeps_latest_rows_per_segment_up_to_capacity() -> None:
     old, new = draw(seed=1), draw(seed=2, rows=60)
     rows = newest_rows((*old, *new), capacity=20)
     counts = Counter(row.segment for row in rows)

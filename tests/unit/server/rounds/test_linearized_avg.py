@@ -1,4 +1,4 @@
-"""Rounds at the tangent: what they ask, what they make of answers, and how far a liar gets."""
+"""Tests of linearized averaging: queries, steps and the bounded influence of an organization."""
 
 import math
 from collections.abc import Iterator
@@ -48,9 +48,9 @@ from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.model.fit import predict
 from fedperf_simulations.model.ggfn import model_from_arrays
 from tests.fakes.influence_bounds import step_bound
+from tests.fakes.linearized_queries import few_plans, standardised_outputs, tangent_at
 from tests.fakes.rounds import newest_version
-from tests.fakes.tangents import few_plans, standardised_outputs, tangent_at
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 from tests.unit.server.rounds.test_model_rounds import MINUTE, SLOTS, START, TABLE, FakeFleet, Scene
 
 EXPONENT = -20
@@ -76,11 +76,11 @@ def question() -> LinearizedQuery:
 
 
 def change(before: Weights, after: Weights) -> float:
-    """Length of the change of the weights."""
+    """Return the L2 norm of the change of the weights."""
     return math.hypot(*(np.linalg.norm(new - old) for new, old in zip(after, before, strict=True)))
 
 
-def test_a_question_is_a_function_of_the_model_and_has_one_size(question: LinearizedQuery) -> None:
+def test_linearized_query_is_deterministic_and_has_fixed_shape(question: LinearizedQuery) -> None:
     again = STRATEGY.design_query(ARRAYS, steps_made=0)
     assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
     assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
@@ -89,31 +89,33 @@ def test_a_question_is_a_function_of_the_model_and_has_one_size(question: Linear
     assert np.all(np.diff(used.astype(int)) <= 0)
 
 
-def test_the_stored_question_has_the_tangent_of_its_model(question: LinearizedQuery) -> None:
+def test_stored_linearized_query_reproduces_tangent_of_its_model(question: LinearizedQuery) -> None:
     found, expected = stored_tangent(ARRAYS, ANCHORS, question), tangent_at(ARRAYS, ANCHORS)
     np.testing.assert_allclose(found.lengths, expected.lengths, rtol=1e-4)
     np.testing.assert_allclose(found.anchors, expected.anchors, atol=1e-4)
 
 
-def test_clips_get_tighter_with_every_step_that_was_made() -> None:
+def test_linearized_query_clip_follows_step_schedule_then_stays_constant() -> None:
     clips = [STRATEGY.design_query(ARRAYS, steps_made=n).clip for n in range(len(STEP_CLIPS) + 2)]
     assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
 
 
-def test_answers_of_nothing_leave_the_model_as_it_is(question: LinearizedQuery) -> None:
+def test_linearized_avg_with_zero_sums_keeps_model_unchanged(question: LinearizedQuery) -> None:
     made = STRATEGY.next(ARRAYS, [answer(0.0), answer(0.0)], question)
     assert [array.shape for array in made] == [*ARRAY_SHAPES.values()]
     assert change(ARRAYS, [*made]) == 0.0
 
 
-def test_directions_that_were_not_asked_for_move_nothing(question: LinearizedQuery) -> None:
+def test_linearized_avg_ignores_directions_outside_the_query(question: LinearizedQuery) -> None:
     unused = ~question.coefficients.any(axis=0)
     made = STRATEGY.next(ARRAYS, [answer(500.0 * unused)], question)
     assert change(ARRAYS, [*made]) == 0.0
 
 
-def test_a_step_follows_what_answers_tell(question: LinearizedQuery) -> None:
-    """All residuals reach the clip: the model's answers go up at the anchors."""
+def test_linearized_avg_with_positive_residuals_raises_predictions_at_anchors(
+    question: LinearizedQuery,
+) -> None:
+    """All residuals reach the clip, so predictions rise at the anchors."""
     tangent = stored_tangent(ARRAYS, ANCHORS, question)
     unit = tangent.anchors / np.linalg.norm(tangent.anchors, axis=1, keepdims=True)
     values = np.zeros(DIRECTIONS)
@@ -124,7 +126,7 @@ def test_a_step_follows_what_answers_tell(question: LinearizedQuery) -> None:
 
 
 @pytest.mark.parametrize("workloads", [1.0, WORKLOADS, 1e9])
-def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
+def test_linearized_avg_malicious_organization_has_bounded_influence(
     question: LinearizedQuery, workloads: float
 ) -> None:
     rng = np.random.default_rng(5)
@@ -141,7 +143,9 @@ def test_whatever_a_sender_declares_and_sends_it_has_bounded_influence(
         assert 0 < change([*made[0]], [*each]) <= bound * (1 + 1e-3)
 
 
-def test_more_workloads_than_most_count_as_most_of_the_same_mean(question: LinearizedQuery) -> None:
+def test_bounded_sums_scale_down_organizations_above_max_workloads(
+    question: LinearizedQuery,
+) -> None:
     few, many = (
         bounded_sums([answer(0.1 * count, workloads=count)], question)[0]
         for count in (MAX_SENDER_WORKLOADS, 10 * MAX_SENDER_WORKLOADS)
@@ -151,7 +155,7 @@ def test_more_workloads_than_most_count_as_most_of_the_same_mean(question: Linea
 
 
 @pytest.mark.parametrize(("noise", "believed"), [(NOISE, NOISE), (0.1, MISFIT * WORKLOADS)])
-def test_a_sum_is_never_believed_to_the_last(
+def test_bounded_sums_noise_multiplier_has_a_lower_bound(
     question: LinearizedQuery, noise: float, believed: float
 ) -> None:
     plain = answer(3.0)
@@ -162,7 +166,7 @@ def test_a_sum_is_never_believed_to_the_last(
 
 @pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
 @pytest.mark.parametrize("workloads", astuple(DECLARABLE["nominal_workloads"]))
-def test_whatever_may_be_declared_can_be_computed_with(
+def test_linearized_avg_at_extreme_declarable_parameters_stays_finite(
     question: LinearizedQuery, noise: float, workloads: float
 ) -> None:
     plain = answer(MAX_WORKLOADS)
@@ -173,10 +177,10 @@ def test_whatever_may_be_declared_can_be_computed_with(
 
 @dataclass
 class Rounds(Scene):
-    """A coordinator whose rounds are at the tangent."""
+    """Coordinator whose rounds use linearized averaging."""
 
     def member(self, name: str, value: float) -> list[TrainRequest]:
-        """Join; what is asked of it."""
+        """Join an organization and return the list of its training requests."""
         asked: list[TrainRequest] = []
         key, organization_id = self.join_with(name, Schedule(AT_TANGENT.calendar, AT_TANGENT.slots))
 
@@ -227,7 +231,7 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
     database.close()
 
 
-def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: Rounds) -> None:
+def test_linearized_round_sends_query_and_creates_new_version(scene: Rounds) -> None:
     asked = [scene.member(name, 50.0) for name in ("one", "two")]
     for moment, clip in ((10, STEP_CLIPS[0]), (30, STEP_CLIPS[1])):
         scene.at[0] = START + moment * MINUTE
@@ -244,7 +248,7 @@ def test_a_round_asks_at_the_tangent_and_makes_a_step_with_what_it_gets(scene: R
     assert [(each.outcome, each.replies) for each in results] == [(RoundOutcome.NEW_VERSION, 2)] * 2
 
 
-def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene: Rounds) -> None:
+def test_linearized_round_below_quorum_keeps_clip_for_the_next_round(scene: Rounds) -> None:
     asked = scene.member("one", 50.0)
     scene.member("liar", 2.0 * MAX_WORKLOADS)
     for moment in (10, 30):
@@ -259,7 +263,7 @@ def test_a_round_without_a_quorum_makes_no_step_and_the_next_clips_as_wide(scene
     assert clips == [STEP_CLIPS[0]] * 2
 
 
-def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
+def test_coordinator_after_interrupted_round_resends_identical_request(
     scene: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = scene.member("one", 50.0)
@@ -285,7 +289,7 @@ def test_a_coordinator_that_was_stopped_asks_exactly_the_same_again(
     assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)
 
 
-def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
+def test_linearized_round_with_malicious_organization_moves_model_within_bound(
     scene: Rounds, question: LinearizedQuery
 ) -> None:
     asked = scene.member("honest", 30.0)
@@ -300,7 +304,9 @@ def test_a_liar_moves_the_next_version_by_the_stated_bound_at_most(
     assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
 
 
-def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: LinearizedQuery) -> None:
+def test_linearized_avg_rehearsal_rows_pull_model_toward_their_labels(
+    question: LinearizedQuery,
+) -> None:
     plans = few_plans(12)
     model = model_from_arrays(named_arrays(ARRAYS))
     known = predict(model, ANCHORS)
@@ -324,7 +330,9 @@ def test_rehearsed_rows_hold_the_model_where_their_labels_are(question: Lineariz
     assert float((predict(after, ANCHORS) - known).mean()) > 0.05
 
 
-def test_rows_alone_make_no_step(question: LinearizedQuery) -> None:
+def test_linearized_avg_with_rehearsal_rows_only_keeps_model_unchanged(
+    question: LinearizedQuery,
+) -> None:
     row = SyntheticRow(few_plans(1)[0].plan, few_plans(1)[0].cluster, 3.0, Platform.POLARS)
     made = STRATEGY.next(ARRAYS, [], question, rehearsed=[row])
     assert all(np.array_equal(one, two) for one, two in zip(made, ARRAYS, strict=True))

@@ -1,4 +1,4 @@
-"""Steps at a tangent follow what sums tell, as far as their noise lets them."""
+"""Tests of linearized steps: they follow the released sums as far as their noise permits."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ from fedperf_shared.releases.release import InvalidReleaseError
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.influence_bounds import step_bound
+from tests.fakes.linearized_queries import standardised_outputs, tangent_at
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import standardised_outputs, tangent_at
 
 DIRECTIONS = 6
 CLIP = 0.5
@@ -36,7 +36,7 @@ def a_tangent(seed: int = 0) -> Tangent:
 
 
 def a_sum(workloads: int, *, noise: float, step: np.ndarray = STEP, seed: int = 1) -> LinearizedSum:
-    """What an organization sends whose model is wrong by `step` and by chance."""
+    """Return the sum of an organization whose model is off by `step` and by random error."""
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((workloads, DIRECTIONS))
     residuals = features @ step + 0.15 * rng.standard_normal(workloads)
@@ -46,17 +46,17 @@ def a_sum(workloads: int, *, noise: float, step: np.ndarray = STEP, seed: int = 
 
 
 def direction_error(found: np.ndarray) -> float:
-    """Distance of what was found, however long, from the step's direction."""
+    """Return the distance between the normalized step that was found and the true direction."""
     return float(np.linalg.norm(found / np.linalg.norm(found) - STEP / np.linalg.norm(STEP)))
 
 
-def test_a_loud_sum_is_followed() -> None:
+def test_next_step_with_strong_signal_follows_the_true_direction() -> None:
     found = next_step(a_tangent(), [a_sum(2000, noise=1.0)], clip=CLIP)
     assert direction_error(found) < 0.15
     assert 1 / CAUTION < np.linalg.norm(found) / np.linalg.norm(STEP) < 1
 
 
-def test_several_senders_tell_more_than_one() -> None:
+def test_next_step_error_decreases_with_more_organizations() -> None:
     def error(senders: int) -> float:
         sums = [a_sum(100, noise=8.0, seed=seed) for seed in range(senders)]
         return direction_error(next_step(a_tangent(), sums, clip=CLIP))
@@ -64,13 +64,13 @@ def test_several_senders_tell_more_than_one() -> None:
     assert error(30) < 0.5 * error(1)
 
 
-def test_what_noise_drowns_moves_nothing() -> None:
+def test_next_step_from_noise_dominated_or_missing_sums_is_near_zero() -> None:
     quiet = [a_sum(2, noise=1000.0, seed=seed) for seed in range(20)]
     assert np.linalg.norm(next_step(a_tangent(), quiet, clip=CLIP)) < 0.01
     assert not next_step(a_tangent(), [], clip=CLIP).any()
 
 
-def test_more_noise_means_shorter_steps() -> None:
+def test_next_step_shrinks_as_declared_noise_grows() -> None:
     lengths = []
     for noise in (1.0, 300.0, 3000.0):
         told = LinearizedSum(a_sum(500, noise=1e-9).values, 500, noise)
@@ -79,7 +79,7 @@ def test_more_noise_means_shorter_steps() -> None:
 
 
 @pytest.mark.parametrize("lie", [1e9, -1e9, 50.0])
-def test_a_sender_that_lies_moves_the_step_by_the_stated_bound_at_most(lie: float) -> None:
+def test_next_step_malicious_organization_changes_it_within_step_bound(lie: float) -> None:
     tangent = a_tangent()
     honest = [a_sum(300, noise=5.0, seed=seed) for seed in range(4)]
     lying = [LinearizedSum(np.full(DIRECTIONS, lie), 300, 5.0), *honest[1:]]
@@ -112,7 +112,7 @@ def mistold(model: Weights, anchors: list[Features], tangent: Tangent, step: np.
     return float(np.linalg.norm(done - told) / np.linalg.norm(told))
 
 
-def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
+def test_reliable_step_keeps_linearization_error_below_the_limit(
     model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
@@ -121,14 +121,14 @@ def test_a_step_is_no_longer_than_the_tangent_tells_the_truth(
     free = next_step(tangent, sums, clip=CLIP)
     assert (
         mistold(model, anchors, tangent, free) > MAX_LINEARIZATION_ERROR
-    )  # else there is nothing to see
+    )  # otherwise the test is vacuous
     step = reliable_step(model, anchors, tangent, sums, clip=CLIP)
     assert 0 < mistold(model, anchors, tangent, step) <= MAX_LINEARIZATION_ERROR
     steps = [next_step(tangent, sums, clip=CLIP, weight_sd=each) for each in WEIGHT_SDS]
     assert any(np.array_equal(step, each) for each in steps)
 
 
-def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
+def test_reliable_step_with_nearly_noise_free_sums_respects_linearization_limit(
     model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
@@ -140,7 +140,7 @@ def test_sums_that_hardly_have_noise_are_followed_as_far_as_the_tangent_tells(
 
 
 @pytest.mark.parametrize("lie", [1e9, -1e9, 300.0])
-def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
+def test_reliable_step_length_is_at_most_half_the_sum_of_step_bounds(
     model: Weights, anchors: list[Features], lie: float
 ) -> None:
     tangent = tangent_at(model, anchors)
@@ -152,7 +152,7 @@ def test_no_step_is_longer_than_the_bounds_of_all_senders_together(
     assert float(np.linalg.norm(step / tangent.lengths)) <= sum(bounds) / 2
 
 
-def test_a_short_step_is_taken_as_it_is_and_none_without_sums(
+def test_reliable_step_equals_next_step_if_small_and_is_zero_without_sums(
     model: Weights, anchors: list[Features]
 ) -> None:
     tangent = tangent_at(model, anchors)
@@ -162,7 +162,7 @@ def test_a_short_step_is_taken_as_it_is_and_none_without_sums(
     assert not reliable_step(model, anchors, tangent, [], clip=CLIP).any()
 
 
-def test_what_is_no_sum_is_refused() -> None:
+def test_linearized_sum_with_invalid_values_or_parameters_is_refused() -> None:
     with pytest.raises(InvalidReleaseError, match="not finite"):
         LinearizedSum(np.array([np.nan]), 10, 1.0)
     for workloads, noise in ((0, 1.0), (10, 0.0), (float("inf"), 1.0), (10, float("nan"))):

@@ -1,4 +1,4 @@
-"""The coordinator's state machine, with a fleet and a clock of our own."""
+"""Tests of model rounds: the coordinator's state machine with a fake fleet and clock."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -82,7 +82,7 @@ class TinyFormat:
 
 @dataclass
 class FakeFleet:
-    """Organizations that answer at once, each in its way; `tick` moves the clock on."""
+    """Fake fleet of organizations that reply at once. `tick` advances the clock."""
 
     tick: Callable[[], None]
     answers: dict[bytes, Callable[[bytes], bytes | None]] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Scene:
         return organization_id
 
     def join_with(self, name: str, schedule: Schedule) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-        """Join and declare `schedule`; key and id of the new member."""
+        """Join and declare `schedule`. Return key and id of the new member."""
         key = new_private_key()
         token = bytes.fromhex(self.enrollment.add_organization(name).url.rsplit(".", 1)[1])
         csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
@@ -148,7 +148,7 @@ class Scene:
         return key, organization_id
 
     def step(self) -> ModelRound | None:
-        """Look until the round that is due is closed, if one is."""
+        """Run the rounds until the one that is due is closed. Return None if none is due."""
         while True:
             for result in self.rounds.run_once(at=self.at[0]):
                 return result
@@ -156,12 +156,12 @@ class Scene:
                 return None
 
     def is_over(self) -> bool:
-        """Whether every round of the period is closed."""
+        """Return True if every round of the period is closed."""
         with self.database.transaction() as session:
             return round_calendar.due_slot(session, TABLE, now=TABLE.period.end) is None
 
     def promote_newest(self) -> None:
-        """As the next window's reports may do."""
+        """Promote the newest version, as the reports of the next window may do."""
         with self.database.transaction() as session:
             newest = newest_version(session).version
             verdict = PromotionRecord(
@@ -232,14 +232,14 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     database.close()
 
 
-def test_nothing_happens_before_a_slot_opens(scene: Scene) -> None:
+def test_model_rounds_before_slot_opens_start_no_round_but_update_the_fleet(scene: Scene) -> None:
     scene.join("one", 1.0)
     scene.at[0] = START + 9 * MINUTE
     assert scene.step() is None
     assert scene.fleet.members
 
 
-def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> None:
+def test_model_rounds_run_every_slot_of_the_period_once_and_in_order(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     for moment in (10, 30, 70, 90):
@@ -261,7 +261,7 @@ def test_every_slot_of_the_period_is_held_once_and_in_order(scene: Scene) -> Non
     assert scene.is_over()
 
 
-def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than_planned(
+def test_model_rounds_in_new_drift_regime_run_extra_slots_up_to_the_limit(
     scene: Scene,
 ) -> None:
     for name in ("one", "two"):
@@ -282,7 +282,7 @@ def test_an_epoch_brings_its_extra_rounds_in_their_place_and_not_more_often_than
     assert scene.is_over()
 
 
-def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_rounds(
+def test_drift_regime_declared_before_calendar_gap_adds_extra_rounds(
     scene: Scene,
 ) -> None:
     for name in ("one", "two"):
@@ -298,7 +298,7 @@ def test_an_epoch_declared_before_a_gap_between_calendars_brings_its_extra_round
     assert scene.is_over()
 
 
-def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
+def test_model_round_in_new_drift_regime_restarts_step_count(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     with scene.database.transaction() as session:
@@ -311,7 +311,7 @@ def test_steps_count_anew_in_a_new_epoch(scene: Scene) -> None:
     assert scene.steps == [0, 1, 0, 1, 2]
 
 
-def test_a_round_waits_for_the_verdict_about_the_window_before_and_starts_from_it(
+def test_model_round_waits_for_promotion_and_starts_from_promoted_version(
     scene: Scene,
 ) -> None:
     for name in ("one", "two"):
@@ -328,7 +328,7 @@ def test_a_round_waits_for_the_verdict_about_the_window_before_and_starts_from_i
     assert (result.slot.window, result.public_error) == (1, 3.0)
 
 
-def test_a_round_whose_verdict_does_not_come_starts_from_the_version_in_force(
+def test_model_round_without_promotion_decision_starts_from_running_version(
     scene: Scene,
 ) -> None:
     for name in ("one", "two"):
@@ -345,7 +345,7 @@ def test_a_round_whose_verdict_does_not_come_starts_from_the_version_in_force(
     assert scene.steps == [0, 1, 0]
 
 
-def test_after_a_rejection_steps_count_from_the_version_in_force(scene: Scene) -> None:
+def test_model_round_after_rejection_counts_steps_from_running_version(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     for moment in (10, 30):
@@ -360,7 +360,7 @@ def test_after_a_rejection_steps_count_from_the_version_in_force(scene: Scene) -
     assert scene.steps == [0, 1, 0, 1]
 
 
-def test_a_version_whose_base_was_taken_back_meanwhile_is_rejected(scene: Scene) -> None:
+def test_model_version_with_base_rejected_during_round_is_rejected(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
@@ -381,7 +381,7 @@ def test_a_version_whose_base_was_taken_back_meanwhile_is_rejected(scene: Scene)
     assert (last.version, last.reason) == (3, "trained from version 2, which was rejected")
 
 
-def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None:
+def test_model_round_with_silent_organization_closes_after_grace_period(scene: Scene) -> None:
     for name, value in (("one", 1.0), ("two", 1.0), ("silent", None)):
         scene.join(name, value)
     scene.at[0] = START + 10 * MINUTE
@@ -396,7 +396,7 @@ def test_a_silent_organization_costs_the_grace_and_no_more(scene: Scene) -> None
     )
 
 
-def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
+def test_model_round_below_quorum_creates_no_version_and_skips_aggregation(scene: Scene) -> None:
     scene.join("one", 1.0)
     scene.join("long", 1e9)
     scene.at[0] = START + 10 * MINUTE
@@ -414,10 +414,10 @@ def test_too_few_updates_leave_the_model_as_it_is(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("values", [(), (None,), (1e9,)])
-def test_a_round_without_an_accepted_reply_makes_no_version(
+def test_model_round_with_no_accepted_reply_creates_no_version(
     scene: Scene, values: tuple[float | None, ...]
 ) -> None:
-    """Nobody is there, nobody answers, or what is answered is refused."""
+    """No organization is present, none replies, or the reply is refused."""
     scene.rounds.rules = replace(RULES, quorum=1)
     for value in values:
         scene.join("one", value)
@@ -429,7 +429,7 @@ def test_a_round_without_an_accepted_reply_makes_no_version(
     assert scene.versions() == {1}
 
 
-def test_why_somebody_refused_to_answer_is_kept_with_the_round(scene: Scene) -> None:
+def test_model_round_records_refusal_reason_of_an_organization(scene: Scene) -> None:
     answered = Reply(scene.join("one", None), None, Refusal.NOT_DUE)
     scene.fleet.answers[answered.organization_id] = lambda body: None
     plain = scene.fleet.replies
@@ -441,12 +441,12 @@ def test_why_somebody_refused_to_answer_is_kept_with_the_round(scene: Scene) -> 
     assert result.failures == {"not_due": 1}
 
 
-def test_a_quorum_of_nobody_is_refused() -> None:
+def test_round_rules_with_zero_quorum_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="quorum"):
         replace(RULES, quorum=0)
 
 
-def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:
+def test_organization_joining_during_open_round_takes_part(scene: Scene) -> None:
     scene.at[0] = START + 10 * MINUTE
     late = START + 12 * MINUTE
     plain = scene.fleet.tick
@@ -464,7 +464,7 @@ def test_who_joins_while_the_round_is_open_takes_part(scene: Scene) -> None:
     assert (result.expected, result.replies) == (2, 2)
 
 
-def test_a_schedule_from_before_there_were_bounds_counts_as_none(scene: Scene) -> None:
+def test_declared_schedule_with_out_of_range_noise_is_ignored(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     silly = tuple(
@@ -482,15 +482,15 @@ def test_a_schedule_from_before_there_were_bounds_counts_as_none(scene: Scene) -
 
 
 @pytest.mark.parametrize("stage", ["aggregate", "evaluate"])
-def test_a_round_that_breaks_is_run_again_and_counted_once(scene: Scene, stage: str) -> None:
+def test_model_round_after_memory_error_is_rerun_and_counted_once(scene: Scene, stage: str) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
     scene.broken[stage] = MemoryError()
     with pytest.raises(MemoryError):
-        scene.step()  # it may do better after a restart
+        scene.step()  # a restart may succeed
     assert scene.versions() == {1}
-    scene.at[0] = START + 50 * MINUTE  # long after its time: it was opened, so it is run
+    scene.at[0] = START + 50 * MINUTE  # overdue, but it was opened and therefore runs
     scene.step()
     assert scene.versions() == {1, 2}
     with scene.database.transaction() as session:
@@ -499,7 +499,7 @@ def test_a_round_that_breaks_is_run_again_and_counted_once(scene: Scene, stage: 
 
 
 @pytest.mark.parametrize("bad", [[np.full(2, np.nan)], [np.zeros(3)], []])
-def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
+def test_model_round_with_invalid_aggregate_fails_and_stores_no_version(
     scene: Scene, bad: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
@@ -519,7 +519,7 @@ def test_an_aggregation_that_spoils_the_model_is_not_stored_and_fails_the_round(
     "error",
     [OverflowError(), np.linalg.LinAlgError(), RuntimeError(), InvalidReleaseError("of a sum")],
 )
-def test_a_round_that_cannot_be_computed_is_closed_for_the_operator_to_see_and_stops_nothing(
+def test_model_round_computation_error_closes_it_as_failed_and_next_round_runs(
     scene: Scene, stage: str, error: Exception
 ) -> None:
     ids = [scene.join(name, 1.0) for name in ("one", "two")]
@@ -535,10 +535,10 @@ def test_a_round_that_cannot_be_computed_is_closed_for_the_operator_to_see_and_s
         receipts = [releases.receipts_in(session, each, TABLE.period) for each in ids]
     assert (failed.outcome, failed.replies, failed.new_version) == (RoundOutcome.FAILED, 2, None)
     assert (after.outcome, after.new_version) == (RoundOutcome.NEW_VERSION, 2)
-    assert [len(each) for each in receipts] == [2, 2]  # what they sent was received all the same
+    assert [len(each) for each in receipts] == [2, 2]  # the updates were received all the same
 
 
-def test_a_reply_that_contradicts_a_receipt_is_refused(scene: Scene) -> None:
+def test_model_round_refuses_reply_contradicting_earlier_receipt(scene: Scene) -> None:
     ids = [scene.join(name, 1.0) for name in ("one", "two", "three")]
     slot = SLOTS[0].key
     with scene.database.transaction() as session:
@@ -557,7 +557,7 @@ def test_a_reply_that_contradicts_a_receipt_is_refused(scene: Scene) -> None:
     assert (result.replies, result.failures) == (2, {"different_bytes": 1})
 
 
-def test_a_round_that_is_interrupted_stays_open_and_is_run_again(scene: Scene) -> None:
+def test_model_round_interrupted_stays_open_and_is_rerun(scene: Scene) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.at[0] = START + 10 * MINUTE
@@ -573,7 +573,9 @@ def test_a_round_that_is_interrupted_stays_open_and_is_run_again(scene: Scene) -
     assert (result.number, result.outcome) == (1, RoundOutcome.NEW_VERSION)
 
 
-def test_a_look_waits_for_nobody_and_takes_what_came_until_the_deadline(scene: Scene) -> None:
+def test_model_rounds_run_once_returns_immediately_and_closes_round_at_deadline(
+    scene: Scene,
+) -> None:
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.join("late", None)
@@ -583,8 +585,8 @@ def test_a_look_waits_for_nobody_and_takes_what_came_until_the_deadline(scene: S
     assert (result.replies, result.failures) == (2, {"missing": 1})
 
 
-def test_what_arrived_by_a_look_after_the_deadline_counts(scene: Scene) -> None:
-    """A coordinator that computed for long does not call missing who was in time."""
+def test_model_round_closed_late_counts_replies_that_arrived_in_time(scene: Scene) -> None:
+    """A reply in time is not missing if the coordinator was busy past the deadline."""
     for name in ("one", "two"):
         scene.join(name, 1.0)
     scene.fleet.held = True
@@ -594,7 +596,7 @@ def test_what_arrived_by_a_look_after_the_deadline_counts(scene: Scene) -> None:
     assert (result.replies, result.failures) == (2, {})
 
 
-def test_a_round_that_fails_unforeseen_is_run_again_from_what_is_stored(
+def test_model_round_after_unexpected_error_closes_fleet_and_is_rerun(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
@@ -610,8 +612,8 @@ def test_a_round_that_fails_unforeseen_is_run_again_from_what_is_stored(
     assert (result.number, result.replies) == (1, 2)
 
 
-def test_no_round_is_held_of_a_calendar_by_dp_sgd_and_its_slots_are_missed(scene: Scene) -> None:
-    """Not even one that an older version had begun."""
+def test_model_rounds_of_legacy_dp_sgd_calendar_are_marked_missed(scene: Scene) -> None:
+    """This includes a round that an older version had begun."""
     old = replace(TABLE, model_method=ModelMethod.UNSPECIFIED)
     for name in ("one", "two"):
         scene.join(name, 1.0)

@@ -1,4 +1,4 @@
-"""An open round: which organizations take part, and which replies count."""
+"""Tests of an open round: participating organizations and replies that count."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -65,7 +65,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_replies_are_accepted_or_refused_with_a_reason(scene: Scene) -> None:
+def test_open_round_accepts_valid_replies_and_refuses_others_with_a_reason(scene: Scene) -> None:
     good, busy, wild, stale = (scene.join(each) for each in ("a", "b", "c", "d"))
     scene.reply(good, 1.0)
     scene.reply(busy, None)
@@ -81,7 +81,7 @@ def test_replies_are_accepted_or_refused_with_a_reason(scene: Scene) -> None:
     assert scene.opened.sizes[good] > 0
 
 
-def test_first_reply_counts_and_others_are_ignored(scene: Scene) -> None:
+def test_open_round_counts_first_reply_and_ignores_later_ones(scene: Scene) -> None:
     one, other = scene.join("one"), scene.join("other")
     scene.reply(one, 1.0)
     accepted = scene.opened.accepted[one]

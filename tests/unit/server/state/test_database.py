@@ -1,4 +1,4 @@
-"""Opening the coordinator's database."""
+"""Tests of opening the coordinator's database."""
 
 import traceback
 from collections.abc import Callable

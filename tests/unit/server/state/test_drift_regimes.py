@@ -43,7 +43,7 @@ def add_version(session: object) -> int:
     return registry.add_version(session, TinyFormat(), arrays, at=START, promoted=True)  # type: ignore[arg-type]
 
 
-def test_without_any_declaration_there_is_one_regime_about_the_first_promoted_version(
+def test_undeclared_drift_regime_refers_to_first_promoted_version(
     database: Database,
 ) -> None:
     with database.transaction() as session:
@@ -54,7 +54,7 @@ def test_without_any_declaration_there_is_one_regime_about_the_first_promoted_ve
         assert regime_starts(session) == frozenset()
 
 
-def test_a_regime_begins_with_the_next_window_and_refers_to_the_newest_promoted_version(
+def test_drift_regime_starts_at_next_window_with_newest_promoted_version(
     database: Database,
 ) -> None:
     with database.transaction() as session:
@@ -72,13 +72,13 @@ def test_a_regime_begins_with_the_next_window_and_refers_to_the_newest_promoted_
             2, begins_at, 2, RegimeTrigger.DECLARED, (Platform.DUCKDB, Platform.SPARK), "DuckDB 3"
         )
         assert declared == expected
-        add_version(session)  # a new version later on changes no reference
+        add_version(session)  # a later version changes no reference
         assert regime_at(session, begins_at) == expected
         assert regime_at(session, begins_at - DAY).number == 1
         assert regime_starts(session) == {begins_at}
 
 
-def test_declared_again_for_the_same_window_it_is_the_same_regime(database: Database) -> None:
+def test_drift_regime_declared_twice_for_one_window_is_stored_once(database: Database) -> None:
     with database.transaction() as session:
         first = declare(session, PERIOD, RegimeTrigger.SHARED_DRIFT, at=START + DAY)
     with database.transaction() as session:
@@ -93,7 +93,7 @@ def test_declared_again_for_the_same_window_it_is_the_same_regime(database: Data
 @pytest.mark.parametrize(
     ("days", "begins"), [(-3, 0), (0, 28), (27.9, 28), (28, 56), (28 * 13 - 1, 28 * 13)]
 )
-def test_the_next_window_may_be_the_first_one_of_this_period_or_the_next(
+def test_drift_regime_start_may_be_first_window_of_this_or_the_next_period(
     database: Database, days: float, begins: float
 ) -> None:
     with database.transaction() as session:
@@ -101,7 +101,7 @@ def test_the_next_window_may_be_the_first_one_of_this_period_or_the_next(
         assert declared.begins_at == START + begins * DAY
 
 
-def test_after_the_calendar_or_without_a_model_nothing_is_declared(
+def test_drift_regime_after_calendar_end_or_without_model_is_refused(
     database: Database, tmp_path: Path
 ) -> None:
     with database.transaction() as session, pytest.raises(InvalidInputError, match="next period"):
@@ -112,7 +112,7 @@ def test_after_the_calendar_or_without_a_model_nothing_is_declared(
     empty.close()
 
 
-def test_reports_of_a_regimes_first_window_are_about_the_regime_before(database: Database) -> None:
+def test_reports_of_first_window_belong_to_the_previous_drift_regime(database: Database) -> None:
     with database.transaction() as session:
         declare(session, PERIOD, RegimeTrigger.DECLARED, at=START - DAY)  # with the first window
         declare(session, PERIOD, RegimeTrigger.DECLARED, at=START + 30 * DAY)  # with window 2
@@ -124,10 +124,10 @@ def test_reports_of_a_regimes_first_window_are_about_the_regime_before(database:
     assert about == [1, 2, 2, 3, 4, 4]
 
 
-def test_a_regime_declared_before_a_gap_begins_with_the_next_calendars_first_window(
+def test_drift_regime_declared_before_calendar_gap_starts_at_next_first_window(
     database: Database,
 ) -> None:
-    """13 windows of four weeks end a day before the year does."""
+    """Thirteen windows of four weeks end one day before the year."""
     next_period = Period(START + 365 * DAY, 28 * DAY, 13)
     with database.transaction() as session:
         declared = declare(session, PERIOD, RegimeTrigger.DECLARED, at=PERIOD.end - DAY)

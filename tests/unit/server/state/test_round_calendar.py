@@ -1,4 +1,4 @@
-"""Rounds start from what was judged and not rejected, or from steps of their own window."""
+"""Tests of round starts: a promoted or inconclusive version, or steps of the same window."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,7 +29,7 @@ TABLE = ReleaseCalendar(
 GRACE = timedelta(hours=1)
 ARRAYS = [np.zeros(2, dtype=np.float32)]
 OPENS, LATEST = START + 38 * DAY, START + 39 * DAY
-"""The round of window 1: when it opens, and until when it waits."""
+"""Opening time of the round of window 1, and the time until which it waits."""
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def make(database: Database, *, window: int, base: int) -> int:
-    """The version that a round made of `base`."""
+    """Store the version that a round trained from `base`."""
     with database.transaction() as session:
         version = registry.add_version(session, TinyFormat(), ARRAYS, at=START)
         session.add(
@@ -106,13 +106,13 @@ def waits(
         return round_calendar.must_wait(session, table, slot, grace=grace, now=now)
 
 
-def test_rounds_of_a_window_go_on_from_each_other(database: Database) -> None:
+def test_round_start_in_same_window_continues_from_previous_round(database: Database) -> None:
     for step in range(3):
         assert start_of(database, 0) == (1 + step, step)
         make(database, window=0, base=1 + step)
 
 
-def test_a_round_never_starts_from_an_unjudged_candidate_of_a_window_before(
+def test_round_start_skips_undecided_candidates_of_earlier_windows(
     database: Database,
 ) -> None:
     make(database, window=0, base=1)
@@ -121,14 +121,14 @@ def test_a_round_never_starts_from_an_unjudged_candidate_of_a_window_before(
     assert start_of(database, 1) == (2, 1)
 
 
-def test_rounds_go_on_from_what_was_left_open_until_it_is_rejected(database: Database) -> None:
+def test_round_start_uses_inconclusive_candidate_until_it_is_rejected(database: Database) -> None:
     make(database, window=0, base=1)
     make(database, window=0, base=2)
     leave_open(database, 3)
     assert start_of(database, 1) == (3, 2)
     make(database, window=1, base=3)
     assert start_of(database, 1) == (4, 3)
-    assert start_of(database, 2) == (3, 2)  # what window 1 made waits for its verdict
+    assert start_of(database, 2) == (3, 2)  # the candidate of window 1 awaits its decision
     leave_open(database, 4, at=START + 62 * DAY)
     assert start_of(database, 2) == (4, 3)
     reject(database, 4)
@@ -136,7 +136,7 @@ def test_rounds_go_on_from_what_was_left_open_until_it_is_rejected(database: Dat
     assert start_of(database, 2) == (1, 0)
 
 
-def test_what_was_left_open_is_left_where_another_version_came_into_force(
+def test_round_start_ignores_inconclusive_candidate_after_another_promotion(
     database: Database,
 ) -> None:
     make(database, window=0, base=1)
@@ -146,7 +146,7 @@ def test_what_was_left_open_is_left_where_another_version_came_into_force(
     assert start_of(database, 1) == (3, 1)
 
 
-def test_a_window_looks_once_at_what_it_leaves_open(database: Database) -> None:
+def test_undecided_candidates_are_evaluated_at_most_once_per_window(database: Database) -> None:
     make(database, window=0, base=1)
     make(database, window=0, base=2)
     assert undecided(database, 1) == (2, 3)
@@ -158,7 +158,7 @@ def test_a_window_looks_once_at_what_it_leaves_open(database: Database) -> None:
     assert undecided(database, 2) == (2, 3, 4)
 
 
-def test_steps_that_were_rejected_or_lie_on_another_way_do_not_count(database: Database) -> None:
+def test_step_count_excludes_rejected_versions_and_other_branches(database: Database) -> None:
     make(database, window=0, base=1)
     make(database, window=0, base=2)
     promote(database, 3)
@@ -170,7 +170,7 @@ def test_steps_that_were_rejected_or_lie_on_another_way_do_not_count(database: D
     assert start_of(database, 2) == (3, 2)
 
 
-def test_steps_count_anew_in_a_new_epoch(database: Database) -> None:
+def test_step_count_restarts_in_new_drift_regime(database: Database) -> None:
     make(database, window=0, base=1)
     promote(database, 2)
     with database.transaction() as session:
@@ -180,7 +180,7 @@ def test_steps_count_anew_in_a_new_epoch(database: Database) -> None:
     assert start_of(database, 1) == (3, 1)
 
 
-def test_what_came_into_force_late_is_where_the_rounds_of_the_window_go_on(
+def test_round_start_after_late_promotion_uses_promoted_version(
     database: Database,
 ) -> None:
     make(database, window=0, base=1)
@@ -189,7 +189,7 @@ def test_what_came_into_force_late_is_where_the_rounds_of_the_window_go_on(
     assert start_of(database, 1) == (2, 1)
 
 
-def test_steps_from_what_was_taken_back_are_left(database: Database) -> None:
+def test_round_start_after_rejection_of_base_version_discards_its_steps(database: Database) -> None:
     make(database, window=0, base=1)
     promote(database, 2)
     make(database, window=1, base=2)
@@ -197,7 +197,7 @@ def test_steps_from_what_was_taken_back_are_left(database: Database) -> None:
     assert start_of(database, 1) == (1, 0)
 
 
-def test_a_round_waits_for_a_verdict_as_long_as_most_of_its_slot_is_left(
+def test_round_waits_for_promotion_decision_while_most_of_its_slot_remains(
     database: Database,
 ) -> None:
     assert not waits(database, OPENS)
@@ -209,7 +209,7 @@ def test_a_round_waits_for_a_verdict_as_long_as_most_of_its_slot_is_left(
 
 
 @pytest.mark.parametrize("verdict", [promote, reject])
-def test_a_round_does_not_wait_any_more_after_the_verdict(
+def test_round_after_promotion_decision_does_not_wait(
     database: Database, verdict: Callable[[Database, int], None]
 ) -> None:
     make(database, window=0, base=1)
@@ -217,12 +217,12 @@ def test_a_round_does_not_wait_any_more_after_the_verdict(
     assert not waits(database, OPENS)
 
 
-def test_a_round_does_not_wait_for_its_own_windows_steps(database: Database) -> None:
+def test_round_does_not_wait_for_candidates_of_its_own_window(database: Database) -> None:
     make(database, window=1, base=1)
     assert not waits(database, OPENS)
 
 
-def test_a_round_does_not_wait_for_reports_that_come_too_late_for_it(database: Database) -> None:
+def test_round_does_not_wait_for_reports_that_arrive_too_late(database: Database) -> None:
     make(database, window=0, base=1)
     assert waits(database, OPENS, grace=6 * DAY)
     assert not waits(database, OPENS, grace=6 * DAY + timedelta(seconds=1))

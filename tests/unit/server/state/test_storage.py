@@ -1,4 +1,4 @@
-"""The database, the audit log, the registry and the keys on disk."""
+"""Tests of the database, the audit log, the model registry and the keys on disk."""
 
 import stat
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def events(database: Database) -> None:
             record_event(session, "test", at=NOW, number=number)
 
 
-def test_a_transaction_that_fails_leaves_no_trace(database: Database) -> None:
+def test_database_transaction_that_fails_stores_no_events(database: Database) -> None:
     def half_done() -> None:
         with database.transaction() as session:
             record_event(session, "test", at=NOW)
@@ -49,13 +49,13 @@ def test_a_transaction_that_fails_leaves_no_trace(database: Database) -> None:
         assert verify_events(session) == 0
 
 
-def test_an_untouched_audit_log_verifies(database: Database) -> None:
+def test_audit_log_without_changes_verifies(database: Database) -> None:
     events(database)
     with database.transaction() as session:
         assert verify_events(session) == 4
 
 
-def test_a_changed_or_removed_audit_entry_shows(database: Database) -> None:
+def test_audit_log_with_changed_or_removed_entry_fails_verification(database: Database) -> None:
     events(database)
     with database.transaction() as session:
         session.execute(update(EventRow).where(EventRow.event_id == 2).values(detail="{}"))
@@ -68,7 +68,7 @@ def test_a_changed_or_removed_audit_entry_shows(database: Database) -> None:
 
 
 @pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/x.sqlite", "oracle7://x/y"])
-def test_a_database_that_cannot_be_used_is_one_line(url: str) -> None:
+def test_database_with_unusable_url_raises_one_line_error(url: str) -> None:
     with pytest.raises(DatabaseError) as error:
         Database(url)
     assert "\n" not in str(error.value)
@@ -80,7 +80,9 @@ def promoted(version: int) -> PromotionRecord:
     )
 
 
-def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> None:
+def test_model_registry_numbers_versions_from_one_and_stores_their_arrays(
+    database: Database,
+) -> None:
     model_format = GgfnFormat()
     random = np.random.default_rng(1)
     arrays = [random.normal(size=shape).astype(np.float32) for shape in model_format.shapes]
@@ -107,7 +109,7 @@ def test_versions_count_from_one_and_keep_their_arrays(database: Database) -> No
         np.testing.assert_array_equal(stored, given)
 
 
-def test_keys_are_private_and_never_overwritten(tmp_path: Path) -> None:
+def test_key_ring_files_are_private_and_never_overwritten(tmp_path: Path) -> None:
     ring = init(tmp_path / "server", "localhost", now=NOW)
     assert stat.S_IMODE(ring.key_path(CA).stat().st_mode) == 0o600
     before = ring.key_pem(CA)

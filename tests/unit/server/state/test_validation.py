@@ -1,4 +1,4 @@
-"""What is accepted, and why the rest is not."""
+"""Tests of validation: accepted releases and the reasons for refusals."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.questions import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_question
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
@@ -73,7 +73,7 @@ NOW = START + timedelta(days=1)
 def tangent_update(
     value: float = 0.0, *, width: int = DIRECTIONS, **changes: int
 ) -> LinearizedUpdate:
-    """`value` in every direction, in units of the sensitivity."""
+    """Return an update with `value` in every direction, in units of the sensitivity."""
     values = np.full(width, round(value * STEPS), dtype=np.int64)
     plain = LinearizedUpdate(MODEL, 3, EXPONENT, values)
     return replace(plain, **changes)  # type: ignore[arg-type]  # tests name real fields
@@ -89,7 +89,7 @@ def tangent_verdict(update: LinearizedUpdate, schedule: Schedule = SCHEDULE) -> 
 
 
 MOST_EACH = MAX_WORKLOADS / DIRECTIONS**0.5
-"""In every direction, so that the whole is as long as the most workloads can make it."""
+"""Value in every direction at which the norm equals that of the most workloads."""
 
 
 @pytest.mark.parametrize(
@@ -107,20 +107,20 @@ MOST_EACH = MAX_WORKLOADS / DIRECTIONS**0.5
         (tangent_update(1.01 * MOST_EACH), Reason.NORM),
     ],
 )
-def test_a_step_at_a_tangent_holds_what_workloads_and_noise_can_give(
+def test_linearized_update_check_enforces_version_size_grid_range_and_norm(
     update: LinearizedUpdate, reason: Reason | None
 ) -> None:
     assert tangent_verdict(update) is reason
 
 
-def test_an_update_of_the_other_method_does_not_fill_a_slot() -> None:
+def test_linearized_update_for_dp_sgd_slot_is_rejected() -> None:
     assert tangent_verdict(tangent_update(), OLD) is Reason.WRONG_SLOT
     with pytest.raises(RejectedReleaseError, match="wrong_slot"):
         check_place(tangent_update(), OLD, slot=MODEL, base_version=3)
 
 
 def report(counts: float = 0.0, residuals: float = 0.0, **changes: object) -> ResidualReport:
-    """In units of a workload's contribution."""
+    """Return a report in units of one workload's contribution."""
     values = np.zeros(2 * basis.CELLS)
     values[0], values[basis.CELLS] = counts, residuals
     whole = np.round(values * STEPS).astype(np.int64)
@@ -159,18 +159,18 @@ MARGIN = NOISE_DEVIATIONS * SIGMA
         (report(values=np.zeros(2 * basis.CELLS + 1, dtype=np.int64)), Reason.SIZE),
     ],
 )
-def test_a_report_must_be_one_that_the_mechanism_can_give(
+def test_residual_report_check_enforces_slot_version_grid_size_and_range(
     content: ResidualReport, reason: Reason | None
 ) -> None:
     assert verdict(content) is reason
 
 
-def test_a_report_is_not_taken_before_its_slot_opens() -> None:
+def test_residual_report_is_accepted_at_most_five_minutes_before_slot_opens() -> None:
     assert verdict(report(), NOW - timedelta(seconds=300)) is None
     assert verdict(report(), NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 
-def test_a_real_report_is_within_its_range() -> None:
+def test_residual_report_from_simulated_workloads_is_accepted() -> None:
     random = np.random.default_rng(0)
     total = np.zeros(2 * basis.CELLS)
     for _ in range(500):
@@ -184,7 +184,7 @@ QUESTION = make_question()
 
 
 def answer(first: float = 0.0, **changes: object) -> DirectedReport:
-    """In units of a workload's contribution."""
+    """Return a directed report in units of one workload's contribution."""
     values = np.zeros(QUESTION.design.values)
     values[0] = first
     whole = np.round(values * STEPS).astype(np.int64)
@@ -224,19 +224,19 @@ LARGEST = 1e7 * float(np.max(np.abs(QUESTION.design.directions[0]) * QUESTION.de
         (answer(values=np.zeros(15, dtype=np.int64)), Reason.SIZE),
     ],
 )
-def test_an_answer_must_be_one_that_the_mechanism_can_give(
+def test_directed_report_check_enforces_slot_query_grid_size_and_range(
     content: DirectedReport, reason: Reason | None
 ) -> None:
     assert judged(content) is reason
 
 
-def test_an_answer_to_nothing_or_before_its_time_is_not_taken() -> None:
+def test_directed_report_without_query_or_before_slot_opens_is_rejected() -> None:
     assert judged(answer(), has_query=False) is Reason.QUESTION
     assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 
 @given(st.binary(max_size=300))
-def test_junk_never_passes_for_an_update(junk: bytes) -> None:
+def test_open_update_with_random_bytes_is_rejected(junk: bytes) -> None:
     with pytest.raises(RejectedReleaseError):
         open_update(junk, KEY.public_key())
 
@@ -244,7 +244,7 @@ def test_junk_never_passes_for_an_update(junk: bytes) -> None:
 KEY = new_private_key()
 
 
-def test_only_the_organizations_own_signature_opens_an_update() -> None:
+def test_open_update_verifies_signature_of_the_sending_organization() -> None:
     payload = codec.encode_release(tangent_update())
     data = codec.encode_signed_release(SignedRelease(payload, sign(KEY, payload)))
     signed, update = open_update(data, KEY.public_key())
@@ -256,6 +256,6 @@ def test_only_the_organizations_own_signature_opens_an_update() -> None:
 
 
 @pytest.mark.parametrize("refusal", Refusal)
-def test_who_refuses_to_answer_is_counted_with_the_reason_it_gave(refusal: Refusal) -> None:
+def test_open_update_with_refusal_raises_error_with_its_reason(refusal: Refusal) -> None:
     with pytest.raises(RejectedReleaseError, match=f"not accepted: {refusal.name.lower()}$"):
         open_update(None, KEY.public_key(), refusal=refusal)

@@ -1,4 +1,4 @@
-"""A checkpoint is the exact state or a clear refusal, and never a half-written file."""
+"""Tests of checkpoints: exact round trips, clear refusals and no half-written files."""
 
 import errno
 import json
@@ -55,7 +55,7 @@ def same(first: NamedArrays, second: NamedArrays) -> bool:
     )
 
 
-def test_a_saved_model_comes_back_exactly(tmp_path: Path) -> None:
+def test_saved_model_loads_back_exactly(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     model = GGFN(seed=1)
     save_model(path, model, model_version=12)
@@ -69,13 +69,13 @@ def test_a_saved_model_comes_back_exactly(tmp_path: Path) -> None:
     }
 
 
-def test_the_same_state_gives_the_same_bytes() -> None:
+def test_checkpoint_encoding_is_deterministic_for_any_array_order() -> None:
     turned = dict(reversed(ARRAYS.items()))
     assert all(encode_checkpoint(Checkpoint(turned, 4)) == ENCODED for _ in range(10))
     assert same(decode_checkpoint(ENCODED).arrays, ARRAYS)
 
 
-def test_a_header_of_many_arrays_is_refused_before_it_is_read() -> None:
+def test_checkpoint_with_oversized_header_is_refused() -> None:
     entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     header = json.dumps({str(number): entry for number in range(30_000)}).encode()
     data = struct.pack("<Q", len(header)) + header
@@ -84,7 +84,7 @@ def test_a_header_of_many_arrays_is_refused_before_it_is_read() -> None:
         decode_checkpoint(data)
 
 
-def test_arrays_have_memory_of_their_own() -> None:
+def test_model_state_arrays_own_their_memory_and_are_writable() -> None:
     model = GGFN(seed=7)
     arrays = state_to_arrays(model)
     again = model_from_arrays(arrays)
@@ -97,17 +97,17 @@ def test_arrays_have_memory_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("length", [0, 4, 8, 100, len(ENCODED) // 2, len(ENCODED) - 1])
-def test_a_checkpoint_cut_short_is_refused(length: int) -> None:
+def test_checkpoint_truncated_is_refused(length: int) -> None:
     with pytest.raises(InvalidCheckpointError, match="cut short"):
         decode_checkpoint(ENCODED[:length])
 
 
-def test_a_pickle_is_refused() -> None:
+def test_checkpoint_with_pickle_content_is_refused() -> None:
     with pytest.raises(InvalidCheckpointError, match="not safetensors"):
         decode_checkpoint(pickle.dumps(ARRAYS["dense.3.bias"]))
 
 
-def test_a_checkpoint_that_is_too_long_is_refused_unread(tmp_path: Path) -> None:
+def test_checkpoint_file_above_size_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "long"
     with path.open("wb") as file:
         file.truncate(MAX_CHECKPOINT_BYTES + 10_000_000)
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_is_too_long_is_refused_unread(tmp_path: Path) -> None
         ("model_version", "9" * 30),
     ],
 )
-def test_foreign_metadata_is_refused(key: str, value: str) -> None:
+def test_checkpoint_with_wrong_or_missing_metadata_is_refused(key: str, value: str) -> None:
     with pytest.raises(InvalidCheckpointError, match=key.replace("_", ".")):
         decode_checkpoint(save(ARRAYS, metadata={**METADATA, key: value}))
     without = {name: text for name, text in METADATA.items() if name != key}
@@ -158,7 +158,7 @@ def _spoil(arrays: NamedArrays, value: float) -> None:
         ),
     ],
 )
-def test_wrong_names_shapes_types_and_values_are_refused(
+def test_checkpoint_with_wrong_names_shapes_types_or_values_is_refused(
     change: Callable[[NamedArrays], object],
 ) -> None:
     arrays = dict(ARRAYS)
@@ -170,7 +170,7 @@ def test_wrong_names_shapes_types_and_values_are_refused(
 @settings(max_examples=60, deadline=None)
 @example(position=ENCODED.index(b'"model_version":"4"') + 17, value=ord("5"))
 @given(position=st.integers(0, 4000), value=st.integers(0, 255))
-def test_a_damaged_header_ends_in_a_named_error_or_in_a_checked_state(
+def test_checkpoint_with_damaged_header_raises_only_fedperf_errors(
     position: int, value: int
 ) -> None:
     damaged = bytearray(ENCODED)
@@ -185,14 +185,14 @@ def test_a_damaged_header_ends_in_a_named_error_or_in_a_checked_state(
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_end_in_a_named_error(data: bytes) -> None:
+def test_checkpoint_of_random_bytes_raises_named_error(data: bytes) -> None:
     header = json.dumps({"__metadata__": METADATA}).encode()
     for each in (data, struct.pack("<Q", len(header)) + header + data):
         with pytest.raises((InvalidCheckpointError, InvalidModelStateError)):
             decode_checkpoint(each)
 
 
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
+def test_save_checkpoint_failing_on_full_disk_keeps_the_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.safetensors"
@@ -208,14 +208,14 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_trace(
     assert load_checkpoint(path).model_version == 4
 
 
-def test_a_missing_file_and_a_missing_folder_are_named(tmp_path: Path) -> None:
+def test_checkpoint_with_missing_file_or_folder_raises_storage_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointStorageError, match="nowhere"):
         load_checkpoint(tmp_path / "nowhere")
     with pytest.raises(CheckpointStorageError, match="No such file"):
         save_checkpoint(tmp_path / "no" / "model", Checkpoint(ARRAYS, 4))
 
 
-def test_servers_read_checkpoints_and_plans_without_torch() -> None:
+def test_checkpoint_and_feature_modules_import_without_torch() -> None:
     code = (
         "import sys, fedperf_shared.model.checkpoint, fedperf_shared.model.metrics,"
         "fedperf_shared.workflow.features; "

@@ -1,4 +1,4 @@
-"""Answers without torch are those of the model."""
+"""Tests of NumPy inference: predictions without torch equal those of the model."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def some_plans(count: int) -> list[Features]:
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_answers_are_those_of_torch(count: int) -> None:
+def test_numpy_inference_equals_torch_predictions(count: int) -> None:
     plans = some_plans(count)
     for checkpoint in (load_pretrained_model(), Checkpoint(state_to_arrays(GGFN(seed=3)), 1)):
         expected = predict(model_from_arrays(checkpoint.arrays), list(plans))
@@ -42,7 +42,7 @@ def by_torch(checkpoint: Checkpoint, plans: list[Features]) -> NDArray[np.float6
     return np.asarray(predict(model_from_arrays(checkpoint.arrays), graphs))
 
 
-def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
+def test_numpy_inference_of_many_plans_of_one_workflow_equals_torch() -> None:
     start = load_pretrained_model()
     workflow = max(load_public_plans(), key=lambda each: len(each.plan.platforms)).plan.workflow
     *others, last = workflow.operators
@@ -59,14 +59,16 @@ def test_many_plans_of_one_workflow_are_answered_as_torch_does() -> None:
     )
 
 
-def test_long_plans_are_answered_in_pieces_as_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_inference_in_chunks_equals_inference_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     start, plans = load_pretrained_model(), some_plans(30)
     together = GgfnArrays.of(start).log_seconds(plans)
     monkeypatch.setattr("fedperf_shared.model.inference._PAIRS_AT_ONCE", 1)
     np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), together, atol=1e-5)
 
 
-def test_the_largest_plan_is_answered_as_torch_does() -> None:
+def test_numpy_inference_of_the_largest_plan_equals_torch() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 1e12, 1e6)
     wide = Workflow((source,) * MAX_OPERATORS)
     plans = [featurize(Plan.on_one_platform(wide, Platform.SPARK), ONE_CORE)]
@@ -76,11 +78,11 @@ def test_the_largest_plan_is_answered_as_torch_does() -> None:
     )
 
 
-def test_a_plan_is_answered_alike_alone_and_among_others() -> None:
+def test_numpy_inference_of_a_plan_is_independent_of_its_batch() -> None:
     plans, start = some_plans(40), load_pretrained_model()
     alone = [GgfnArrays.of(start).log_seconds([each])[0] for each in plans]
     np.testing.assert_allclose(GgfnArrays.of(start).log_seconds(plans), alone, atol=1e-4)
 
 
-def test_no_plans_get_no_answers() -> None:
+def test_numpy_inference_of_no_plans_is_empty() -> None:
     assert GgfnArrays.of(load_pretrained_model()).log_seconds([]).shape == (0,)

@@ -1,4 +1,4 @@
-"""A tangent says how a model's answers move, from public things alone."""
+"""Tests of the linearized model: a tangent predicts output changes from public inputs alone."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ from fedperf_shared.model.linearization import (
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.linearized_queries import standardised_outputs, tangent_at
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import standardised_outputs, tangent_at
 
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
@@ -39,7 +39,7 @@ def tangent(model: Weights) -> Tangent:
     return tangent_at(model, graphs([1e3, 1e4, 1e5, 1e6]), directions=8)
 
 
-def test_a_small_step_moves_an_answer_by_what_its_plan_feels(
+def test_tangent_features_predict_output_change_of_a_small_step(
     model: Weights, tangent: Tangent
 ) -> None:
     asked, tiny = graphs([3e3, 3e5]), 1e-4
@@ -55,7 +55,7 @@ def test_a_small_step_moves_an_answer_by_what_its_plan_feels(
     assert np.abs(features).max() > 1
 
 
-def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
+def test_tangent_step_keeps_recurrent_layers_and_the_input_model_unchanged(
     model: Weights, tangent: Tangent
 ) -> None:
     before = [array.copy() for array in model]
@@ -65,7 +65,7 @@ def test_the_recurrent_layers_and_the_model_itself_stay_as_they_are(
         assert np.array_equal(new, array) == name.startswith("recurrent.")
 
 
-def test_the_anchors_features_are_those_of_their_plans_and_about_alike_in_every_direction(
+def test_tangent_anchor_features_match_their_plans_and_are_scaled_per_direction(
     model: Weights, tangent: Tangent
 ) -> None:
     found = tangent.features(model, graphs([1e3, 1e4, 1e5, 1e6]))
@@ -78,17 +78,19 @@ def test_the_anchors_features_are_those_of_their_plans_and_about_alike_in_every_
     )
 
 
-def test_lengths_are_those_of_steps_that_change_the_weights_by_one(tangent: Tangent) -> None:
+def test_tangent_directions_scaled_by_lengths_are_orthonormal(tangent: Tangent) -> None:
     directions = tangent.directions.double().numpy() * tangent.lengths
     assert directions.T @ directions == pytest.approx(np.eye(len(tangent.lengths)), abs=1e-3)
 
 
-def test_there_are_no_more_directions_than_anchors_tell_apart(model: Weights) -> None:
+def test_tangent_has_at_most_as_many_directions_as_distinct_anchors(model: Weights) -> None:
     twice = [*graphs([1e3])[:1], *graphs([1e3])[:1]]
     assert len(tangent_at(model, twice).lengths) == 1
 
 
-def test_coefficients_are_all_that_the_directions_need(model: Weights, tangent: Tangent) -> None:
+def test_tangent_is_rebuilt_from_gradients_and_coefficients(
+    model: Weights, tangent: Tangent
+) -> None:
     anchors = graphs([1e3, 1e4, 1e5, 1e6])
     gradients = anchor_gradients(model, anchors)
     coefficients = principal_coefficients(gradients, directions=8)
@@ -100,7 +102,9 @@ def test_coefficients_are_all_that_the_directions_need(model: Weights, tangent: 
     np.testing.assert_allclose(in_little_memory, tangent.directions.numpy(), rtol=0, atol=1e-4)
 
 
-def test_what_is_felt_comes_with_the_standardised_output(model: Weights, tangent: Tangent) -> None:
+def test_directional_derivatives_match_the_tangent_and_ignore_other_plans(
+    model: Weights, tangent: Tangent
+) -> None:
     asked = graphs([3e3, 3e5])
     outputs, features = directional_derivatives(model, asked, tangent.directions)
     assert outputs == pytest.approx(standardised_outputs(model, asked), abs=1e-5)
@@ -114,7 +118,9 @@ def test_what_is_felt_comes_with_the_standardised_output(model: Weights, tangent
     assert directional_derivatives(model, [], tangent.directions)[1].shape == (0, 8)
 
 
-def test_no_anchors_and_steps_that_are_none_are_refused(model: Weights, tangent: Tangent) -> None:
+def test_tangent_without_anchors_or_with_invalid_step_is_refused(
+    model: Weights, tangent: Tangent
+) -> None:
     with pytest.raises(InvalidLinearizationError, match="anchor"):
         tangent_at(model, [])
     for step in (np.zeros(1), np.full(len(tangent.lengths), np.nan)):
@@ -122,7 +128,7 @@ def test_no_anchors_and_steps_that_are_none_are_refused(model: Weights, tangent:
             tangent.step(model, step)
 
 
-def test_a_model_without_finite_gradients_has_no_tangent(model: Weights) -> None:
+def test_tangent_of_model_with_nonfinite_gradients_is_refused(model: Weights) -> None:
     broken = [
         np.full_like(array, 3e38) if name == "dense.0.weight" else array
         for name, array in zip(ARRAY_SHAPES, model, strict=True)

@@ -1,4 +1,4 @@
-"""Errors of predictions are those that their names say."""
+"""Tests of the error metrics of predictions."""
 
 import math
 
@@ -18,7 +18,7 @@ from fedperf_shared.model.metrics import (
 seconds = st.lists(st.floats(1e-4, 1e6), min_size=1, max_size=20)
 
 
-def test_every_figure_of_a_small_example() -> None:
+def test_metrics_match_a_worked_example() -> None:
     predicted, true = [1.0, 4.0, 9.0], [2.0, 2.0, 9.0]
     assert q_error(predicted, true).tolist() == [2, 2, 1]
     assert relative_errors(predicted, true).tolist() == [0.5, 1, 0]
@@ -27,7 +27,7 @@ def test_every_figure_of_a_small_example() -> None:
 
 
 @given(seconds)
-def test_q_errors_are_symmetric_and_at_least_one(values: list[float]) -> None:
+def test_q_error_is_symmetric_and_at_least_one(values: list[float]) -> None:
     others = values[::-1]
     assert (q_error(values, others) >= 1).all()
     np.testing.assert_array_equal(q_error(values, others), q_error(others, values))
@@ -35,14 +35,14 @@ def test_q_errors_are_symmetric_and_at_least_one(values: list[float]) -> None:
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_values_that_no_run_time_can_have_are_refused(bad: float) -> None:
+def test_metrics_with_nonpositive_or_nonfinite_run_times_are_refused(bad: float) -> None:
     with pytest.raises(InvalidMetricInputError, match="predicted"):
         q_error([bad], [1.0])
     with pytest.raises(InvalidMetricInputError, match="true"):
         mape([1.0], [bad])
 
 
-def test_empty_and_unequal_arrays_are_refused() -> None:
+def test_metrics_with_empty_or_unequal_arrays_are_refused() -> None:
     for predicted, true in (([], []), ([1.0], [1.0, 2.0]), ([[1.0]], [[1.0]])):
         with pytest.raises(InvalidMetricInputError, match="not empty"):
             mape(predicted, true)

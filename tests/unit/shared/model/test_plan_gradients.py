@@ -1,4 +1,4 @@
-"""A plan's gradient is that of autograd, and its bits do not depend on other plans."""
+"""Tests of plan gradients: they equal autograd and are bitwise independent of other plans."""
 
 from fractions import Fraction
 
@@ -18,15 +18,15 @@ from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.graph import Operator, Plan, SourceStatistics, Workflow
 from fedperf_shared.workflow.vocabulary import MAX_OPERATORS, OperatorClass, OperatorKind, Platform
 from fedperf_simulations.model.ggfn import GGFN, collate
+from tests.fakes.linearized_queries import to_weights
 from tests.fakes.plans import ONE_CORE
-from tests.fakes.tangents import to_weights
 
 GENERATOR = torch.Generator().manual_seed(3)
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS)
 
 
 def rows(count: int, width: int) -> torch.Tensor:
-    """Return numbers of very different sizes."""
+    """Return numbers of very different magnitudes."""
     numbers = torch.randn(count, width, generator=GENERATOR)
     return numbers * 10.0 ** (torch.rand(count, width, generator=GENERATOR) * 12 - 6)
 
@@ -49,12 +49,12 @@ def model() -> GGFN:
 
 @pytest.fixture(scope="module")
 def graphs() -> list[Features]:
-    """More plans than one pass holds, of many lengths, in no order."""
+    """Return more plans than one pass holds, of many lengths and in no order."""
     lengths = [1 + 7 * place % 24 for place in range(70)]
     return [featurize(branches(length, 10.0 * length**2), ONE_CORE) for length in lengths]
 
 
-def test_row_is_rounded_to_22_bits_of_its_largest_number() -> None:
+def test_grid_rounds_a_row_to_22_bits_of_its_largest_number() -> None:
     numbers = rows(50, 128)
     rounded = grid(numbers)
     largest = numbers.abs().amax(1, keepdim=True).double()
@@ -64,7 +64,7 @@ def test_row_is_rounded_to_22_bits_of_its_largest_number() -> None:
     assert bool((steps.abs() <= 2**22).all())
 
 
-def test_product_of_the_longest_rows_is_exact_before_it_is_rounded_once() -> None:
+def test_exact_product_of_longest_rows_is_exact_before_one_rounding() -> None:
     left, right = rows(3, MAX_OPERATORS), rows(2, MAX_OPERATORS)
     left[2], right[1] = 1.0, 1.0
     product = exact_product(left, right)
@@ -77,7 +77,7 @@ def test_product_of_the_longest_rows_is_exact_before_it_is_rounded_once() -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 64, 101])
-def test_row_of_a_product_does_not_depend_on_the_others(count: int) -> None:
+def test_exact_product_row_is_independent_of_other_rows(count: int) -> None:
     left, right = rows(count, 384), rows(128, 384)
     together = exact_product(left, right)
     for place in range(count):
@@ -87,7 +87,7 @@ def test_row_of_a_product_does_not_depend_on_the_others(count: int) -> None:
 @pytest.mark.parametrize(
     "value", [float("inf"), float("-inf"), float("nan"), 3e38, 2.0**127, -2e37]
 )
-def test_row_with_too_large_a_number_is_nan_and_changes_no_other(value: float) -> None:
+def test_grid_row_with_too_large_a_number_becomes_nan_and_changes_no_other(value: float) -> None:
     """The grid of such a row would not fit in float32 and keep too many bits to be exact."""
     numbers = rows(3, 64)
     changed = numbers.clone()
@@ -96,7 +96,7 @@ def test_row_with_too_large_a_number_is_nan_and_changes_no_other(value: float) -
     assert torch.equal(grid(changed)[[0, 2]], grid(numbers)[[0, 2]])
 
 
-def test_number_of_threads_is_restored() -> None:
+def test_one_thread_restores_the_number_of_torch_threads() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -107,9 +107,7 @@ def test_number_of_threads_is_restored() -> None:
         torch.set_num_threads(before)
 
 
-def test_gradients_equal_those_of_one_pass_for_each_plan(
-    model: GGFN, graphs: list[Features]
-) -> None:
+def test_plan_gradients_equal_single_plan_autograd(model: GGFN, graphs: list[Features]) -> None:
     outputs, gradients = plan_gradients(to_weights(model), graphs)
     weights = [model.get_parameter(name) for name in LINEARIZED_ARRAYS]
     for place in range(0, len(graphs), 5):
@@ -121,7 +119,7 @@ def test_gradients_equal_those_of_one_pass_for_each_plan(
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_bits_of_a_gradient_do_not_depend_on_other_plans_or_their_order(
+def test_plan_gradients_are_bitwise_independent_of_other_plans_and_order(
     model: GGFN, graphs: list[Features]
 ) -> None:
     outputs, gradients = plan_gradients(to_weights(model), graphs)
@@ -134,7 +132,7 @@ def test_bits_of_a_gradient_do_not_depend_on_other_plans_or_their_order(
         assert torch.equal(gradient[0], gradients[place])
 
 
-def test_plan_whose_gradient_is_not_finite_changes_no_other(graphs: list[Features]) -> None:
+def test_plan_gradients_nonfinite_for_one_plan_change_no_other(graphs: list[Features]) -> None:
     """A crafted model overflows for the plans of one platform alone."""
     spark = featurize(Plan.on_one_platform(branches(9, 1e3).workflow, Platform.SPARK), ONE_CORE)
     column = int(
@@ -151,12 +149,12 @@ def test_plan_whose_gradient_is_not_finite_changes_no_other(graphs: list[Feature
     assert torch.equal(among[1][[0, 1, 3]], gradients)
 
 
-def test_plan_with_the_most_operators_has_a_gradient(model: GGFN) -> None:
+def test_plan_gradients_of_plan_with_the_most_operators_are_finite(model: GGFN) -> None:
     plan = featurize(branches(MAX_OPERATORS, 1e6), ONE_CORE)
     assert bool(plan_gradients(to_weights(model), [plan])[1].isfinite().all())
 
 
-def test_no_plans_have_no_gradients(model: GGFN) -> None:
+def test_plan_gradients_of_no_plans_are_empty(model: GGFN) -> None:
     outputs, gradients = plan_gradients(to_weights(model), [])
     assert outputs.shape == (0,)
     assert gradients.shape == (0, LINEARIZED_WEIGHTS)

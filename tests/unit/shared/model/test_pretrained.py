@@ -1,4 +1,4 @@
-"""What is claimed of the start that ships: by platform, wider where it was never trained."""
+"""Tests of pretrained intervals: their width by platform, wider outside the training data."""
 
 import math
 from dataclasses import replace
@@ -27,13 +27,13 @@ QUESTION = PlanOnCluster(diamond(), MEASURED)
 ROWS = QUESTION.plan.workflow.source_rows
 
 
-def test_every_platform_has_a_width_between_a_tenth_and_a_factor_of_a_hundred() -> None:
+def test_shipped_interval_widths_cover_every_platform_and_are_within_bounds() -> None:
     assert set(shipped_widths()) == set(Platform)
     for width in shipped_widths().values():
         assert math.log(1.1) < width.half_width < math.log(100)
 
 
-def test_a_plan_on_several_platforms_has_the_widest_of_theirs(
+def test_pretrained_half_width_of_multi_platform_plan_is_the_widest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     widths = {platform: PretrainedWidth(1.0 + platform / 10) for platform in Platform}
@@ -44,7 +44,7 @@ def test_a_plan_on_several_platforms_has_the_widest_of_theirs(
     assert pretrained_half_width(mixed) == widths[Platform.SPARK].half_width
 
 
-def test_errors_beyond_what_was_seen_add_as_squares_and_inside_nothing_is_added() -> None:
+def test_pretrained_half_width_adds_extrapolation_error_in_quadrature() -> None:
     inside = PretrainedWidth(3.0, 2.0, most_rows=ROWS, most_cores=1)
     assert inside.at(QUESTION) == 3.0
     assert replace(inside, most_rows=ROWS / 100).at(QUESTION) == 5.0
@@ -52,13 +52,13 @@ def test_errors_beyond_what_was_seen_add_as_squares_and_inside_nothing_is_added(
     assert inside.at(more_cores) == 5.0
 
 
-def test_a_machine_that_nobody_measured_may_be_faster_or_slower_by_a_factor_of_three() -> None:
+def test_pretrained_half_width_of_unmeasured_machine_adds_factor_of_three() -> None:
     unknown = pretrained_half_width(replace(QUESTION, cluster=ONE_CORE))
     assert unknown**2 - pretrained_half_width(QUESTION) ** 2 == pytest.approx(math.log(3) ** 2)
     assert math.exp(UNMEASURED_MACHINE) == pytest.approx(3)
 
 
-def test_estimates_add_what_was_measured_of_them_and_counted_rows_nothing(
+def test_pretrained_half_width_adds_error_of_estimated_cardinalities(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     widths = dict.fromkeys(Platform, PretrainedWidth(3.0, of_estimates=4.0, of_other_estimates=7.0))
@@ -74,7 +74,7 @@ def test_estimates_add_what_was_measured_of_them_and_counted_rows_nothing(
 
 
 @pytest.mark.parametrize("number", [math.nan, -1.0, math.inf])
-def test_what_is_no_width_is_refused(number: float) -> None:
+def test_pretrained_width_with_invalid_numbers_is_refused(number: float) -> None:
     with pytest.raises(InvalidInputError):
         PretrainedWidth(per_decade=number)
     with pytest.raises(InvalidInputError):
@@ -85,7 +85,9 @@ def test_what_is_no_width_is_refused(number: float) -> None:
         PretrainedWidth(most_rows=-abs(number))
 
 
-def test_what_was_written_is_what_ships(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_widths_written_to_file_load_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "widths.json"
     monkeypatch.setattr(pretrained, "WIDTHS_PATH", path)
     width = PretrainedWidth(1.5, 0.25, 3e7, 2.0, of_estimates=0.75, of_other_estimates=1.5)

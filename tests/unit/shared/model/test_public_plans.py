@@ -1,4 +1,4 @@
-"""Anchors: public plans on other platforms and machines."""
+"""Tests of anchor plans: public plans on other platforms and machines."""
 
 from collections import Counter
 
@@ -15,7 +15,7 @@ from tests.fakes.plans import ONE_CORE, diamond
 PLANS = [MeasuredPlan(diamond(Platform.SPARK, 10.0**size), ONE_CORE, 1.0) for size in range(2, 6)]
 
 
-def test_half_of_the_anchors_of_a_plan_and_of_a_platform_are_in_a_small_container() -> None:
+def test_anchors_run_half_of_each_plan_and_platform_in_a_small_container() -> None:
     found = anchors_of(PLANS)
     for plan, place in zip(PLANS, range(0, len(found), 1 + len(ANCHOR_PLATFORMS)), strict=True):
         variants = found[place : place + 1 + len(ANCHOR_PLATFORMS)]
@@ -32,5 +32,5 @@ def test_half_of_the_anchors_of_a_plan_and_of_a_platform_are_in_a_small_containe
     assert {*Counter(plan.platforms for plan in small).values()} == {2}
 
 
-def test_a_plan_keeps_its_place_whatever_plans_follow() -> None:
+def test_anchors_of_a_plan_are_independent_of_later_plans() -> None:
     assert anchors_of(PLANS)[:4] == anchors_of(PLANS[:1])

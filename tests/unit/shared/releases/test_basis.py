@@ -1,4 +1,4 @@
-"""Every plan falls into one cell, and no workload counts for more than 1."""
+"""Tests of cells: every plan has one cell, and a contribution has norm at most 1."""
 
 import numpy as np
 import pytest
@@ -11,16 +11,16 @@ from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond, plans
 
 
-def test_cells_are_numbered_without_gaps() -> None:
+def test_residual_cells_are_numbered_without_gaps() -> None:
     assert [cell.index for cell in ALL_CELLS] == list(range(CELLS))
 
 
 @given(plans())
-def test_every_plan_falls_into_a_cell(plan: Plan) -> None:
+def test_cell_of_any_plan_is_within_range(plan: Plan) -> None:
     assert 0 <= cell_of(plan).index < CELLS
 
 
-def test_the_cell_follows_platform_class_and_size() -> None:
+def test_cell_of_plan_follows_platform_operator_class_and_size() -> None:
     cell = cell_of(diamond(Platform.POLARS, rows=200_000))
     assert (cell.platform, cell.operator_class, cell.size) == (
         Platform.POLARS,
@@ -38,7 +38,7 @@ def test_the_cell_follows_platform_class_and_size() -> None:
     ),
     st.floats(0.1, 5),
 )
-def test_one_workload_moves_the_sum_by_at_most_one(
+def test_contribution_of_any_workload_has_norm_at_most_one(
     executions: list[tuple[int, float]], clip: float
 ) -> None:
     cells, residuals = zip(*executions, strict=True)
@@ -47,7 +47,7 @@ def test_one_workload_moves_the_sum_by_at_most_one(
     assert np.linalg.norm(vector) <= 1 + 1e-12
 
 
-def test_a_workload_counts_once_however_often_it_ran() -> None:
+def test_contribution_is_independent_of_the_number_of_runs() -> None:
     once = contribution(np.array([3]), np.array([0.5]), 1.0)
     often = contribution(np.full(50, 3), np.full(50, 0.5), 1.0)
     assert often == pytest.approx(once)
@@ -56,7 +56,7 @@ def test_a_workload_counts_once_however_often_it_ran() -> None:
 
 
 @pytest.mark.parametrize("residual", [np.inf, -np.inf, np.nan])
-def test_a_residual_that_is_not_finite_counts_as_none_not_as_the_clip(residual: float) -> None:
+def test_contribution_counts_nonfinite_residual_as_zero(residual: float) -> None:
     broken = contribution(np.array([3, 5]), np.array([residual, 0.5]), 1.0)
     none = contribution(np.array([3, 5]), np.array([0.0, 0.5]), 1.0)
     np.testing.assert_array_equal(broken, none)

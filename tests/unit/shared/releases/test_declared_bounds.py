@@ -1,4 +1,4 @@
-"""What may be declared has public bounds, whatever kind of slot it is for."""
+"""Tests of declared schedules: public bounds apply to every kind of slot."""
 
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -53,7 +53,7 @@ def declared(parameters: Parameters) -> Schedule:
         (TrainingParameters(1.0, 0.1, 1, 1e200, 100.0), "clip_norm"),
     ],
 )
-def test_what_nobody_could_compute_with_may_not_be_declared(
+def test_declared_schedule_with_unusable_numbers_is_refused(
     parameters: Parameters, name: str
 ) -> None:
     with pytest.raises(NotDeclarableError, match=f"^{name} must be .* to .*, got ") as refused:
@@ -65,7 +65,7 @@ def test_what_nobody_could_compute_with_may_not_be_declared(
 @pytest.mark.parametrize(
     "kind", [ReportParameters, DirectedParameters, LinearizedParameters, TrainingParameters]
 )
-def test_both_ends_of_the_bounds_may_be_declared_and_every_number_has_some(
+def test_declared_schedule_at_both_ends_of_each_bound_is_accepted(
     kind: type[Parameters], end: str
 ) -> None:
     names = [each.name for each in fields(kind) if each.name != "public_counts"]

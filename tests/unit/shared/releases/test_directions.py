@@ -22,13 +22,13 @@ ANY_FEATURES = arrays.arrays(
     arrays.arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 5))),
     st.floats(1e-3, 1e3),
 )
-def test_a_unit_feature_design_keeps_the_norm_rule_whatever_the_features_are(
+def test_unit_feature_design_of_any_features_has_norms_at_most_one(
     features: np.ndarray, clip: float
 ) -> None:
     assert np.all(unit_feature_design(features, clip).norms() <= 1)
 
 
-def test_a_plan_sends_its_direction_and_one_that_feels_nothing_sends_nothing() -> None:
+def test_unit_feature_design_has_unit_direction_or_zero_for_unusable_features() -> None:
     design = unit_feature_design(np.array([[3.0, -4.0], [0.0, 0.0], [np.nan, 1.0]]), 0.5)
     assert design.directions[:, 0] * 0.5 == pytest.approx([0.6, -0.8])
     assert design.norms() == pytest.approx([1.0, 0.0, 0.0])
@@ -37,7 +37,7 @@ def test_a_plan_sends_its_direction_and_one_that_feels_nothing_sends_nothing() -
             unit_feature_design(np.ones((1, 1)), clip)
 
 
-def test_a_column_that_is_too_long_is_refused() -> None:
+def test_design_with_column_norm_above_one_is_refused() -> None:
     clips = np.array([0.5, 2.0])
     fine = np.array([[2.0, 0.3], [0.0, 0.4]])
     assert public_design(fine, clips).norms() == pytest.approx([1.0, 1.0])
@@ -47,7 +47,7 @@ def test_a_column_that_is_too_long_is_refused() -> None:
         Design(fine, clips, np.array([[0.0, 0.1]]))
 
 
-def test_shapes_that_do_not_go_together_are_refused() -> None:
+def test_design_with_mismatched_shapes_is_refused() -> None:
     with pytest.raises(InvalidDesignError, match="points"):
         public_design(np.zeros((2, 3)), np.ones(2))
     with pytest.raises(InvalidDesignError, match="points"):
@@ -57,7 +57,7 @@ def test_shapes_that_do_not_go_together_are_refused() -> None:
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-def test_numbers_that_are_not_finite_are_refused(broken: float) -> None:
+def test_design_with_nonfinite_numbers_is_refused(broken: float) -> None:
     with pytest.raises(InvalidDesignError, match="not finite"):
         public_design(np.array([[broken]]), np.array([1.0]))
     with pytest.raises(InvalidDesignError, match="clip"):

@@ -1,4 +1,4 @@
-"""Every kind of releases has its row in every layer's table, and a row speaks of one kind."""
+"""Tests of release kinds: each has one row in every layer's table, of matching kind."""
 
 from collections.abc import Collection
 from dataclasses import fields
@@ -44,14 +44,14 @@ UPDATE = ModelUpdate(KEY, 1, 1, ())
     ],
     ids=["parameters", "events", "checks", "noisy sums"],
 )
-def test_every_table_has_one_row_for_each_kind(
+def test_kind_table_has_one_row_for_each_release_kind(
     table: Collection[AnyKind], kinds: Collection[AnyKind]
 ) -> None:
     assert set(table) == set(kinds)
     assert len(table) == len(kinds)
 
 
-def test_kinds_differ_in_name_and_classes_and_go_by_their_classes() -> None:
+def test_release_kinds_have_distinct_names_and_classes() -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     assert len({each for kind in KINDS for each in (kind.parameters, kind.release)}) == (
         2 * len(KINDS)
@@ -59,21 +59,21 @@ def test_kinds_differ_in_name_and_classes_and_go_by_their_classes() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_message_names_its_parts_as_the_class_of_its_kind_does(kind: AnyKind) -> None:
+def test_wire_message_fields_match_the_class_of_their_release_kind(kind: AnyKind) -> None:
     release = getattr(release_pb2.Release(), kind.name).DESCRIPTOR
     planned = getattr(exchange_pb2.Slot(), PARAMETERS[kind]).DESCRIPTOR
     assert set(release.fields_by_name) == {each.name for each in fields(kind.release)}
     assert set(planned.fields_by_name) == {each.name for each in fields(kind.parameters)}
 
 
-def test_messages_have_no_kind_without_a_row() -> None:
+def test_wire_messages_have_no_kind_without_a_table_row() -> None:
     releases = release_pb2.Release.DESCRIPTOR.oneofs_by_name["content"].fields
     planned = exchange_pb2.Slot.DESCRIPTOR.oneofs_by_name["parameters"].fields
     assert {each.name for each in releases} == {kind.name for kind in KINDS}
     assert {each.name for each in planned} == set(PARAMETERS.values())
 
 
-def test_what_is_of_another_kind_is_refused_by_name() -> None:
+def test_release_kind_refuses_objects_of_another_kind_by_name() -> None:
     assert kind_of(UPDATE) is kind_of(SLOT.parameters) is MODEL_UPDATE
     assert fits(UPDATE, SLOT)
     assert MODEL_UPDATE.as_release(UPDATE) is UPDATE

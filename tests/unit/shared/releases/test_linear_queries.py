@@ -1,4 +1,4 @@
-"""A question that could not be answered safely cannot be made."""
+"""Tests of linear queries: a query of unbounded sensitivity cannot be constructed."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from fedperf_shared.releases.linear_queries import (
     public_design,
 )
 from fedperf_shared.releases.release import ReleaseKind
-from tests.fakes.questions import DIRECTED, make_question, random_directions
+from tests.fakes.cell_queries import DIRECTED, make_question, random_directions
 
 GOOD = make_question()
 CLIPS = np.ones(CELLS)
@@ -41,20 +41,20 @@ def centered(value: float) -> np.ndarray:
         ({"design": public_design(np.zeros((16, CELLS)), CLIPS * 1e9)}, "clip"),
     ],
 )
-def test_a_question_that_may_not_be_answered_cannot_be_made(
+def test_linear_query_with_invalid_fields_is_refused(
     changes: dict[str, object], match: str
 ) -> None:
     with pytest.raises(InvalidQueryError, match=match):
         replace(GOOD, **changes)  # type: ignore[arg-type]  # tests name real fields
 
 
-def test_a_design_that_breaks_the_norm_rule_cannot_be_asked() -> None:
+def test_linear_query_design_above_norm_one_is_refused() -> None:
     with pytest.raises(InvalidDesignError, match="norm"):
         public_design(random_directions(CLIPS) * 1.001, CLIPS)
 
 
-def test_no_column_escapes_the_norm_rule_by_underflow() -> None:
-    """1e-170 squared is 0, and times a clip of 1e180 still a vector of norm 1e10."""
+def test_linear_query_with_norm_underflow_is_refused_for_its_clip() -> None:
+    """1e-170 squared underflows to 0, but a clip of 1e180 gives a vector of norm 1e10."""
     escaped = public_design(np.full((16, CELLS), 1e-170), np.full(CELLS, 1e180))
     with pytest.raises(InvalidQueryError, match="clip"):
         replace(GOOD, design=escaped)

@@ -1,4 +1,4 @@
-"""The public table: enums and bounded numbers, and nothing else of an execution."""
+"""Tests of the public table: an execution is reduced to enums and bounded numbers."""
 
 import math
 
@@ -37,7 +37,7 @@ ROWS = st.one_of(st.floats(0, MAX_ROWS), st.sampled_from([0.0, 0.5, *SIZE_BOUNDS
 
 
 @given(rows=ROWS, label=st.floats(allow_nan=False), platform=st.sampled_from([*Platform][:5]))
-def test_every_plan_has_a_row_that_survives_its_record(
+def test_table_row_of_any_plan_round_trips_through_its_record(
     rows: float, label: float, platform: Platform
 ) -> None:
     plan = joined(rows, platform)
@@ -48,7 +48,7 @@ def test_every_plan_has_a_row_that_survives_its_record(
     assert TableRow.from_record(row.as_record()) == row
 
 
-def test_a_record_has_exactly_the_columns_of_the_public_schema() -> None:
+def test_table_record_has_exactly_the_columns_of_the_public_schema() -> None:
     record = TableRow.of(joined(100.0), CLUSTER, 1.0).as_record()
     assert tuple(record) == COLUMNS
     assert tuple(METADATA["tables"][TABLE]["columns"]) == COLUMNS
@@ -56,7 +56,7 @@ def test_a_record_has_exactly_the_columns_of_the_public_schema() -> None:
 
 
 @pytest.mark.parametrize("size", range(len(SIZE_BOUNDS) + 1))
-def test_size_groups_of_the_table_are_those_of_the_basis(size: int) -> None:
+def test_table_size_groups_match_those_of_the_residual_cells(size: int) -> None:
     low, high = size_bounds(size)
     middle = math.exp((low + high) / 2)
     assert cell_of(joined(middle / 2)).size == size
@@ -81,7 +81,7 @@ def test_size_groups_of_the_table_are_those_of_the_basis(size: int) -> None:
         {"memory_bytes": math.inf},
     ],
 )
-def test_a_record_that_the_schema_does_not_allow_is_refused(
+def test_table_record_outside_the_schema_is_refused(
     change: dict[str, str | int | float],
 ) -> None:
     record = TableRow.of(joined(100.0), CLUSTER, 1.0).as_record() | change
@@ -89,14 +89,14 @@ def test_a_record_that_the_schema_does_not_allow_is_refused(
         TableRow.from_record(record)
 
 
-def test_a_record_without_a_column_is_refused() -> None:
+def test_table_record_with_missing_column_is_refused() -> None:
     record = TableRow.of(joined(100.0), CLUSTER, 1.0).as_record()
     del record["cores"]
     with pytest.raises(InvalidTableRowError, match="cores"):
         TableRow.from_record(record)
 
 
-def test_a_row_of_another_size_than_its_source_rows_does_not_exist() -> None:
+def test_table_row_with_source_rows_outside_its_size_group_is_refused() -> None:
     cell = Cell(Platform.POLARS, OperatorClass.ML, 2)
     with pytest.raises(InvalidTableRowError, match="log_source_rows"):
         TableRow(cell, CLUSTER, 3, 1, math.log(10.0), 0.0)

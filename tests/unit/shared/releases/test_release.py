@@ -1,4 +1,4 @@
-"""Slots and schedules: fixed in advance, named once, and the same id whoever asks."""
+"""Tests of slots and schedules: slots are fixed in advance and their ids are deterministic."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def report_key(window: int = 0, index: int = 0) -> SlotKey:
     return SlotKey(ReleaseKind.RESIDUAL_REPORT, window, index)
 
 
-def test_a_release_id_depends_on_period_kind_window_and_index() -> None:
+def test_release_id_depends_on_period_kind_window_and_index() -> None:
     keys = [
         SlotKey(kind, window, index)
         for kind in ReleaseKind
@@ -54,18 +54,18 @@ def test_a_release_id_depends_on_period_kind_window_and_index() -> None:
     assert all(len(each) == 32 for each in ids)
 
 
-def test_a_schedule_names_each_slot_once() -> None:
+def test_schedule_with_duplicate_slot_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="each slot once"):
         Schedule(CALENDAR, (Slot(report_key(), REPORT), Slot(report_key(), REPORT)))
 
 
 @pytest.mark.parametrize("key", [report_key(window=13), report_key(index=1), report_key(index=-1)])
-def test_slots_outside_of_the_calendar_are_refused(key: SlotKey) -> None:
+def test_schedule_slot_outside_the_calendar_is_refused(key: SlotKey) -> None:
     with pytest.raises(ConfigurationError, match="slot"):
         Schedule(CALENDAR, (Slot(key, REPORT),))
 
 
-def test_a_slot_holds_the_parameters_of_its_kind() -> None:
+def test_slot_with_parameters_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="TrainingParameters"):
         Slot(report_key(), TRAINING)
     with pytest.raises(ConfigurationError, match="LinearizedParameters"):
@@ -74,7 +74,7 @@ def test_a_slot_holds_the_parameters_of_its_kind() -> None:
         Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), REPORT)
 
 
-def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> None:
+def test_schedule_model_slots_must_use_the_method_of_the_calendar() -> None:
     key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
     at_tangent = replace(CALENDAR, model_method=ModelMethod.TANGENT)
     assert Schedule(at_tangent, (Slot(key, TANGENT),)).slot(key) == Slot(key, TANGENT)
@@ -84,7 +84,7 @@ def test_all_model_slots_of_a_period_train_by_the_method_of_its_calendar() -> No
         Schedule(CALENDAR, (Slot(key, TANGENT),))
 
 
-def test_slots_open_and_reply_at_public_moments() -> None:
+def test_schedule_slot_opens_and_replies_at_calendar_times() -> None:
     key = SlotKey(ReleaseKind.MODEL_UPDATE, 1, 0)
     schedule = Schedule(CALENDAR, (Slot(key, TRAINING),))
     assert schedule.opens_at(key) == START + timedelta(weeks=4) + HOUR
@@ -94,7 +94,7 @@ def test_slots_open_and_reply_at_public_moments() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
-def test_noise_is_never_off(value: float) -> None:
+def test_slot_parameters_without_positive_finite_noise_are_refused(value: float) -> None:
     with pytest.raises(ConfigurationError, match="noise_multiplier"):
         replace(REPORT, noise_multiplier=value)
     with pytest.raises(ConfigurationError, match="noise_multiplier"):
@@ -104,6 +104,6 @@ def test_noise_is_never_off(value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.1, float("nan")])
-def test_sampling_probability_is_a_probability(value: float) -> None:
+def test_training_parameters_sampling_probability_must_be_in_range(value: float) -> None:
     with pytest.raises(ConfigurationError, match="sampling_probability"):
         replace(TRAINING, sampling_probability=value)

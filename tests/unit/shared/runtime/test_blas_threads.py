@@ -1,4 +1,4 @@
-"""Programs compute with small matrices in one thread; what users wrote keeps its threads."""
+"""Tests of BLAS threads: programs use one for small matrices, user code keeps its own."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ if __name__ == "__main__":
 
 
 def answer(tmp_path: Path, what: str, *, first: str = "", package: str = "fedperf_client") -> str:
-    """What a command of the program prints; several threads compute where nobody limits them."""
+    """Return the output of a program. Several threads compute unless the program limits them."""
     script = tmp_path / "program.py"
     script.write_text(first + PROGRAM.replace("{what}", what).replace("{package}", package))
     unset = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -50,28 +50,26 @@ def answer(tmp_path: Path, what: str, *, first: str = "", package: str = "fedper
 
 
 @pytest.mark.parametrize("first", ["", "import numpy\n", "import numpy, scipy.linalg\n"])
-def test_a_program_multiplies_in_one_thread_whenever_the_library_was_loaded(
-    tmp_path: Path, first: str
-) -> None:
+def test_blas_uses_one_thread_even_if_loaded_before_the_program(tmp_path: Path, first: str) -> None:
     assert answer(tmp_path, "blas()", first=first) == "[1, 1]"
 
 
 @pytest.mark.parametrize("package", ["fedperf_client", "fedperf_server", "fedperf_simulations"])
-def test_every_program_does(tmp_path: Path, package: str) -> None:
+def test_blas_uses_one_thread_in_every_program(tmp_path: Path, package: str) -> None:
     assert answer(tmp_path, "blas()", package=package) == "[1, 1]"
 
 
-def test_so_do_its_workers(tmp_path: Path) -> None:
+def test_blas_uses_one_thread_in_worker_processes(tmp_path: Path) -> None:
     with_worker = "WorkerProcess(()).__enter__()(__import__('program').blas)"
     assert answer(tmp_path, with_worker) == "[1, 1]"
 
 
 @pytest.mark.slow
-def test_training_of_the_network_keeps_its_threads(tmp_path: Path) -> None:
+def test_torch_training_keeps_multiple_threads(tmp_path: Path) -> None:
     assert int(answer(tmp_path, "torch_threads()")) > 1
 
 
-def test_what_users_start_through_a_program_keeps_its_threads(tmp_path: Path) -> None:
+def test_child_process_of_a_program_inherits_no_blas_thread_limit(tmp_path: Path) -> None:
     code = "import os; print(os.getenv('OPENBLAS_NUM_THREADS'))"
     started = f"subprocess.check_output([sys.executable, '-c', {code!r}], env=dict(os.environ))"
     assert answer(tmp_path, f"{started}.decode().strip()") == "None"

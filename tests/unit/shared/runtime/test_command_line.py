@@ -1,4 +1,4 @@
-"""How every program prints and ends."""
+"""Tests of output, messages and exit codes that all programs share."""
 
 import os
 import signal
@@ -48,7 +48,7 @@ def ending_with(error: BaseException) -> Ended:
         (ConnectionRefusedByPeerError, 6),
     ],
 )
-def test_an_error_is_one_line_and_the_documented_exit_code(
+def test_fedperf_error_prints_one_line_and_exits_with_documented_code(
     kind: type[FedperfError], code: int
 ) -> None:
     ended = ending_with(kind("the disk is full,\n  make   room"))
@@ -56,16 +56,16 @@ def test_an_error_is_one_line_and_the_documented_exit_code(
     assert code in command_line.EXIT_CODES
 
 
-def test_an_interrupt_ends_with_130() -> None:
+def test_keyboard_interrupt_exits_with_130() -> None:
     assert ending_with(KeyboardInterrupt()).code == command_line.INTERRUPTED == 130
 
 
-def test_a_bug_is_not_hidden() -> None:
+def test_unexpected_exception_is_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
         ending_with(ZeroDivisionError())
 
 
-def test_wrong_usage_ends_with_2() -> None:
+def test_unknown_option_exits_with_2() -> None:
     app = typer.Typer()
     app.command()(lambda: None)
     assert run(lambda: command_line.run(app), "--no-such-option").code == 2
@@ -76,7 +76,7 @@ counting = typer.Typer(cls=command_line.ProgramCommands, pretty_exceptions_enabl
 
 @counting.callback()
 def whole() -> None:
-    """With a second command beside it, `counted` is named on the line."""
+    """Provide a second command, so that `counted` is named on the line."""
 
 
 @counting.command()
@@ -95,7 +95,7 @@ def waiting() -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interrupted_command_says_how_to_go_on() -> None:
+def test_interrupted_command_prints_how_to_continue() -> None:
     ended = run(lambda: command_line.run(counting), "wait")
     assert (ended.code, ended.out) == (command_line.INTERRUPTED, "")
     [line] = ended.err.splitlines()
@@ -104,7 +104,7 @@ def test_an_interrupted_command_says_how_to_go_on() -> None:
 
 
 @pytest.mark.parametrize(("typed", "times"), [("cuonted", 1), ("ended", 0), ("no", 0)])
-def test_a_command_that_there_is_not_names_a_close_one_once(typed: str, times: int) -> None:
+def test_unknown_command_suggests_a_close_name_once(typed: str, times: int) -> None:
     ended = run(lambda: command_line.run(counting), typed)
     assert ended.code == 2
     assert ended.err.count("Did you mean") == ended.err.count("'counted'") == times
@@ -117,14 +117,16 @@ def test_a_command_that_there_is_not_names_a_close_one_once(typed: str, times: i
         (["1", "--since", "today"], "'today' is not a date such as 2027-01-01"),
     ],
 )
-def test_a_wrong_value_is_wrong_input_in_one_line(words: list[str], says: str) -> None:
+def test_invalid_argument_value_prints_one_line_and_exits_with_3(
+    words: list[str], says: str
+) -> None:
     ended = run(lambda: command_line.run(counting), "counted", *words)
     assert ended.code == 3
     assert says in ended.complaint()
 
 
 @pytest.mark.parametrize("words", [[], ["1", "2"], ["1", "--nothing"]])
-def test_what_is_missing_or_unknown_is_wrong_usage(words: list[str]) -> None:
+def test_missing_or_unknown_argument_exits_with_2(words: list[str]) -> None:
     ended = run(lambda: command_line.run(counting), "counted", *words)
     assert ended.code == 2
 
@@ -138,13 +140,13 @@ def test_what_is_missing_or_unknown_is_wrong_usage(words: list[str]) -> None:
         ("2027-01-01 09:00:00Z", "2027-01-01T09:00:00+00:00"),
     ],
 )
-def test_a_moment_is_in_utc(written: str, meant: str) -> None:
+def test_timestamp_parameter_converts_to_utc(written: str, meant: str) -> None:
     moment = command_line.TimestampParameter().convert(written, None, None)
     assert moment.isoformat() == meant
     assert moment.tzinfo is UTC
 
 
-def test_facts_are_a_line_each_or_exact_json() -> None:
+def test_show_prints_facts_one_per_line_or_as_exact_json() -> None:
     facts = {"epsilon": 1 / 3, "skipped": {"late": 2, "odd": 1}, "model_version": None, "ok": True}
     shown = run(lambda: command_line.show(facts, json=False))
     assert shown.out.splitlines() == [
@@ -156,7 +158,7 @@ def test_facts_are_a_line_each_or_exact_json() -> None:
     assert run(lambda: command_line.show(facts, json=True)).json() == facts
 
 
-def test_rows_are_a_table_or_exact_json() -> None:
+def test_show_rows_prints_a_table_or_exact_json() -> None:
     rows: list[dict[str, object]] = [
         {"name": "one", "error": 0.1 + 0.2},
         {"name": "two", "error": None},
@@ -169,7 +171,7 @@ def test_rows_are_a_table_or_exact_json() -> None:
     assert run(lambda: command_line.show_rows([], json=True, empty="none")).json() == []
 
 
-def test_a_row_is_folded_for_a_terminal_and_whole_in_a_file(
+def test_show_rows_folds_a_row_to_terminal_width_but_not_without_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = {f"a figure {number}": 1000 + number for number in range(6)}
@@ -184,7 +186,7 @@ def test_a_row_is_folded_for_a_terminal_and_whole_in_a_file(
     assert len(lines()) > 5
 
 
-def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_figure(
+def test_show_rows_too_wide_for_terminal_prints_one_line_per_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [{f"figure {column}": 100 * row + column for column in range(12)} for row in (1, 2)]
@@ -195,7 +197,7 @@ def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_figure(
     assert len(shown.splitlines()) == 4 + 12
 
 
-def test_a_narrow_terminal_leaves_out_spare_columns_and_breaks_no_short_value(
+def test_show_rows_on_narrow_terminal_drops_spare_columns_and_keeps_short_values(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     row = {"id": "0a1b2c3d", "what": "a long description " * 3, "at": "2026-03-24 18:12"}
@@ -209,10 +211,10 @@ def test_a_narrow_terminal_leaves_out_spare_columns_and_breaks_no_short_value(
     assert "spare" not in shown(49)
     for width in (70, 80, 120):
         assert shown(width).count("2026-03-24 18:12") == shown(width).count("1.25 min") == 6
-        assert all(line[-1] in "┓┃┩│┘" for line in shown(width).splitlines())  # none is cut
+        assert all(line[-1] in "┓┃┩│┘" for line in shown(width).splitlines())  # none is truncated
 
 
-def test_no_text_of_others_commands_the_terminal() -> None:
+def test_show_escapes_terminal_control_sequences_in_untrusted_text() -> None:
     hostile = "a\x1b[31m\u202e[red]b[/red]:smile:\r"
     shown = "a\\x1b[31m\\u202e[red]b[/red]:smile:\\r"
     facts = run(lambda: command_line.show({"name": hostile, "by": {hostile: 1}}, json=False))
@@ -225,7 +227,9 @@ def test_no_text_of_others_commands_the_terminal() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) -> None:
+def test_stop_on_signals_sets_event_first_and_terminates_on_second_signal(
+    number: signal.Signals,
+) -> None:
     program = """
         from fedperf_shared.runtime.process import stop_on_signals
         stop = stop_on_signals()
@@ -246,7 +250,7 @@ def test_the_first_signal_asks_and_the_second_insists(number: signal.Signals) ->
         assert child.wait(10) == -number
 
 
-def test_the_event_is_set_by_a_signal_to_this_process() -> None:
+def test_stop_on_signals_sets_event_in_the_current_process() -> None:
     kept = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     try:
         stop = stop_on_signals()
@@ -259,7 +263,7 @@ def test_the_event_is_set_by_a_signal_to_this_process() -> None:
 
 
 @pytest.mark.parametrize("package", ["fedperf_client", "fedperf_server", "fedperf_simulations"])
-def test_every_program_says_its_version_and_imports_nothing_heavy(package: str) -> None:
+def test_program_version_option_prints_version_and_imports_no_heavy_module(package: str) -> None:
     program = (
         "import sys\n"
         f"from {package} import cli\n"
@@ -273,7 +277,7 @@ def test_every_program_says_its_version_and_imports_nothing_heavy(package: str) 
     assert ended.stdout == f"fedperf {version('fedperf')}\n[]\n"
 
 
-def test_help_is_as_wide_as_the_terminal_and_not_as_lines_of_the_source() -> None:
+def test_help_text_is_wrapped_to_terminal_width_not_source_lines() -> None:
     app = typer.Typer(cls=command_line.ProgramCommands)
 
     @app.callback()

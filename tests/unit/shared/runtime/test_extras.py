@@ -1,4 +1,4 @@
-"""What stands in extras, what is said where one is missing, and what works without any."""
+"""Tests of extras: their packages, the message for a missing one, and use without any."""
 
 import subprocess
 import sys
@@ -46,16 +46,18 @@ print(json.dumps(codes))
         ("nobody_has_this", None),
     ],
 )
-def test_extra_with_a_module_is_the_smallest_that_brings_it(module: str, extra: str | None) -> None:
+def test_extra_with_module_returns_the_smallest_extra_that_provides_it(
+    module: str, extra: str | None
+) -> None:
     assert extra_with(module) == extra
 
 
-def test_extra_with_a_preferred_extra_is_that_one_where_it_brings_the_module() -> None:
+def test_extra_with_preferred_extra_returns_it_if_it_provides_the_module() -> None:
     assert extra_with("sqlalchemy", "server") == "server"
     assert extra_with("duckdb", "server") == "engines"
 
 
-def test_missing_packages_are_those_that_cannot_be_imported(
+def test_missing_packages_lists_packages_that_cannot_be_imported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert set(missing_packages("join")) == set()
@@ -63,12 +65,12 @@ def test_missing_packages_are_those_that_cannot_be_imported(
     assert set(missing_packages("join")) == {"grpcio"}
 
 
-def test_every_package_of_an_extra_is_found_by_the_name_that_is_expected() -> None:
+def test_extra_packages_are_importable_by_their_expected_module_names() -> None:
     missing = {each for extra in extras() for each in missing_packages(extra)}
     assert missing <= {"pyspark", "ray"}
 
 
-def test_run_with_a_missing_extra_names_it_in_one_line_and_ends_with_3(
+def test_run_with_missing_extra_names_it_in_one_line_and_exits_with_3(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def program() -> None:
@@ -81,7 +83,7 @@ def test_run_with_a_missing_extra_names_it_in_one_line_and_ends_with_3(
     assert "'fedperf[join]'" in line
 
 
-def test_run_with_a_module_that_no_extra_has_is_a_bug() -> None:
+def test_run_with_missing_module_outside_extras_raises_the_error() -> None:
     def program() -> None:
         raise ModuleNotFoundError(name="nobody_has_this")
 
@@ -89,7 +91,7 @@ def test_run_with_a_module_that_no_extra_has_is_a_bug() -> None:
         command_line.run(program)
 
 
-def test_without_extras_own_logs_are_diagnosed_kept_and_predicted(tmp_path: Path) -> None:
+def test_base_installation_without_extras_diagnoses_ingests_and_predicts(tmp_path: Path) -> None:
     home, log = ["--home", str(tmp_path / "home")], str(tmp_path / "log")
     plan = node("HashAggregate", node("Scan parquet", rows=1))
     SparkLog().begin().query(0, plan, {1: 1000}).write(Path(log))

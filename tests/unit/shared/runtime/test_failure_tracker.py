@@ -1,4 +1,4 @@
-"""A trouble is said when it begins, after growing silences, and when it is over."""
+"""Tests of the failure tracker: it logs the start, ever rarer reminders and the end."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,7 +20,7 @@ def lines(logs: Iterable[Mapping[str, object]]) -> list[str]:
     return [f"{each['what']} {each['event']}" for each in logs]
 
 
-def test_a_day_of_failures_every_six_seconds_is_a_few_lines_and_one_at_the_end() -> None:
+def test_failure_tracker_rate_limits_repeated_failures_and_logs_recovery_once() -> None:
     timer = Timer()
     failures = FailureTracker(timer=timer)
     with capture_logs() as logs:
@@ -33,14 +33,14 @@ def test_a_day_of_failures_every_six_seconds_is_a_few_lines_and_one_at_the_end()
     assert (logs[0]["reason"], logs[0]["exc_info"]) == ("refused", None)
 
 
-def test_an_error_that_nobody_foresaw_comes_with_its_traceback() -> None:
+def test_failure_tracker_logs_unexpected_error_with_traceback() -> None:
     error = ZeroDivisionError("a bug")
     with capture_logs() as logs:
         FailureTracker(timer=Timer()).failed("looking", error)
     assert logs[0]["exc_info"] is error
 
 
-def test_what_fails_rests_twice_as_long_each_time_and_what_works_not_at_all() -> None:
+def test_failure_tracker_backoff_doubles_and_resets_after_success() -> None:
     timer = Timer()
     failures = FailureTracker(timer=timer)
     tried = 0

@@ -1,4 +1,4 @@
-"""One process at a time, and never a lock that nobody holds."""
+"""Tests of the process lock: one holder at a time, released when the holder dies."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ with process_lock(pathlib.Path(sys.argv[1]), "it"):
 """
 
 
-def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_process_lock_in_use_refuses_second_holder_and_names_the_process(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with (
         process_lock(path, "the home x"),
@@ -32,7 +32,7 @@ def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path) -> No
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+def test_process_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True
@@ -50,7 +50,7 @@ def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def test_process_lock_at_unwritable_path_raises_storage_error(tmp_path: Path) -> None:
     with (
         pytest.raises(StorageError, match="cannot write"),
         process_lock(tmp_path / "nowhere" / "lock", "it"),
@@ -58,7 +58,7 @@ def test_a_place_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> No
         pytest.fail("there is no lock")
 
 
-def test_whether_a_process_holds_a_lock_can_be_asked_without_taking_it(tmp_path: Path) -> None:
+def test_is_locked_reports_a_held_lock_without_acquiring_it(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     assert not is_locked(path)
     assert not path.exists()

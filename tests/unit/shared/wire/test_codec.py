@@ -1,4 +1,4 @@
-"""What is encoded comes back equal; what is not well formed is refused in one line."""
+"""Tests of the codec: messages round-trip, and malformed ones are refused in one line."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,20 +39,20 @@ from fedperf_shared.wire.workflow_pb2 import MeasuredPlans, Operator, Workflow
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
+from tests.fakes.cell_queries import DIRECTED, make_question
 from tests.fakes.plans import ONE_CORE, diamond, plans
-from tests.fakes.questions import DIRECTED, make_question
 
 REPORT_KEY = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
 MODEL_KEY = SlotKey(ReleaseKind.MODEL_UPDATE, 2, 0)
 
 
 @given(plans())
-def test_plans_round_trip(plan: Plan) -> None:
+def test_codec_plan_round_trips(plan: Plan) -> None:
     assert codec.decode_plan(codec.encode_plan(plan)) == plan
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_a_plan_or_refused(payload: bytes) -> None:
+def test_codec_random_bytes_decode_as_plan_or_are_refused(payload: bytes) -> None:
     try:
         codec.decode_plan(payload)
     except InvalidInputError as error:
@@ -60,20 +60,20 @@ def test_foreign_bytes_are_a_plan_or_refused(payload: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_a_release_or_refused(payload: bytes) -> None:
+def test_codec_random_bytes_decode_as_release_or_are_refused(payload: bytes) -> None:
     try:
         codec.decode_release(payload)
     except InvalidInputError as error:
         assert str(error).startswith("not a valid release")  # noqa: PT017
 
 
-def test_unknown_kinds_are_refused() -> None:
+def test_codec_plan_with_unknown_operator_kind_is_refused() -> None:
     message = PlanMessage(workflow=Workflow(operators=[Operator(kind=99)]), platforms=[0])
     with pytest.raises(InvalidInputError, match="99"):
         codec.decode_plan(message.SerializeToString())
 
 
-def test_reports_round_trip_and_have_one_size() -> None:
+def test_codec_residual_report_round_trips_with_size_independent_of_values() -> None:
     values = np.array([-(2**40), 0, 7], dtype=np.int64)
     report = ResidualReport(REPORT_KEY, 1, 3, -20, values)
     payload = codec.encode_release(report)
@@ -85,7 +85,7 @@ def test_reports_round_trip_and_have_one_size() -> None:
     assert len(codec.encode_release(empty)) == len(payload)
 
 
-def test_directed_reports_round_trip_and_have_one_size() -> None:
+def test_codec_directed_report_round_trips_with_size_independent_of_values() -> None:
     values = np.array([-(2**40), 0, 7], dtype=np.int64)
     payload = codec.encode_release(DirectedReport(DIRECTED, 3, -20, values))
     decoded = codec.decode_release(payload)
@@ -96,7 +96,7 @@ def test_directed_reports_round_trip_and_have_one_size() -> None:
     assert len(codec.encode_release(empty)) == len(payload)
 
 
-def test_questions_round_trip_and_no_bytes_are_no_question() -> None:
+def test_codec_linear_query_round_trips_and_empty_message_decodes_to_none() -> None:
     question = make_question(version=3, reference_version=2, clip=0.7, center=-0.3)
     read = codec.decode_question(codec.encode_question(question))
     assert (read.slot, read.version, read.reference_version) == (DIRECTED, 3, 2)
@@ -132,13 +132,15 @@ def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Questio
         (spoiled("center", lambda all_: []), "center"),
     ],
 )
-def test_a_question_that_may_not_be_answered_is_refused(message: Question, reason: str) -> None:
+def test_codec_linear_query_with_invalid_fields_is_refused(message: Question, reason: str) -> None:
     with pytest.raises(InvalidInputError, match=f"not a valid question: .*{reason}"):
         codec.QUESTION_OR_NONE.decode(message)
 
 
 @given(st.binary(max_size=300), st.integers(0, 2000))
-def test_a_question_with_foreign_bytes_in_it_is_refused_or_bounded(junk: bytes, place: int) -> None:
+def test_codec_corrupted_linear_query_is_refused_or_has_norms_at_most_one(
+    junk: bytes, place: int
+) -> None:
     payload = codec.encode_question(make_question())
     try:
         question = codec.decode_question(payload[:place] + junk + payload[place + len(junk) :])
@@ -148,7 +150,7 @@ def test_a_question_with_foreign_bytes_in_it_is_refused_or_bounded(junk: bytes, 
         assert question.design.norms().max() <= 1 + 1e-9
 
 
-def test_model_updates_round_trip() -> None:
+def test_codec_model_update_round_trips() -> None:
     arrays = (np.arange(6, dtype=np.float32).reshape(2, 3), np.array([np.nan, 1], dtype=np.float32))
     payload = codec.encode_release(ModelUpdate(MODEL_KEY, 1, 4, arrays))
     decoded = codec.decode_release(payload)
@@ -157,7 +159,7 @@ def test_model_updates_round_trip() -> None:
         np.testing.assert_array_equal(before, after)
 
 
-def test_tangent_updates_round_trip_and_have_one_size() -> None:
+def test_codec_linearized_update_round_trips_with_size_independent_of_values() -> None:
     values = np.array([-(2**40), 0, 7], dtype=np.int64)
     payload = codec.encode_release(LinearizedUpdate(MODEL_KEY, 3, -20, values))
     decoded = codec.decode_release(payload)
@@ -169,7 +171,7 @@ def test_tangent_updates_round_trip_and_have_one_size() -> None:
     assert len(codec.encode_release(empty)) == len(payload)
 
 
-def test_an_array_whose_shape_does_not_fit_is_refused() -> None:
+def test_codec_array_with_mismatched_shape_is_refused() -> None:
     message = array_to_message(np.zeros(4, np.float32))
     message.shape[0] = 5
     with pytest.raises(InvalidInputError, match="shape"):
@@ -183,7 +185,7 @@ METHODS: dict[ModelMethod, Parameters] = {
 
 
 @pytest.mark.parametrize("method", ModelMethod)
-def test_schedules_round_trip(method: ModelMethod) -> None:
+def test_codec_schedule_round_trips(method: ModelMethod) -> None:
     hour = timedelta(hours=1)
     calendar = ReleaseCalendar(
         Period(datetime(2027, 1, 1, tzinfo=UTC)),
@@ -202,7 +204,7 @@ def test_schedules_round_trip(method: ModelMethod) -> None:
     assert codec.decode_schedule(codec.encode_schedule(schedule)) == schedule
 
 
-def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_refused() -> None:
+def test_codec_calendar_without_model_method_decodes_and_unknown_is_refused() -> None:
     table = ReleaseCalendar(Period(datetime(2027, 1, 1, tzinfo=UTC)), (), (), ModelMethod.TANGENT)
     message = codec.CALENDAR.write(table)
     message.ClearField("model_method")
@@ -212,7 +214,7 @@ def test_a_calendar_that_names_no_method_is_unspecified_and_an_unknown_one_is_re
         codec.CALENDAR.decode(message)
 
 
-def test_a_schedule_without_noise_cannot_be_decoded() -> None:
+def test_codec_schedule_without_noise_is_refused() -> None:
     message = codec.SCHEDULE.write(
         Schedule(
             ReleaseCalendar(
@@ -228,17 +230,17 @@ def test_a_schedule_without_noise_cannot_be_decoded() -> None:
         codec.SCHEDULE.decode(message)
 
 
-def test_clusters_round_trip() -> None:
+def test_codec_cluster_round_trips() -> None:
     assert codec.CLUSTER.decode(codec.CLUSTER.write(ONE_CORE)) == ONE_CORE
 
 
 @given(st.lists(st.tuples(plans(), st.floats(-20, 20)), max_size=4))
-def test_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
+def test_codec_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
     measured = tuple(MeasuredPlan(plan, ONE_CORE, seconds) for plan, seconds in drawn)
     assert codec.decode_measured_plans(codec.encode_measured_plans(measured)) == measured
 
 
-def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
+def test_codec_measured_plan_without_finite_run_time_is_refused() -> None:
     for bad in (float("nan"), float("inf")):
         with pytest.raises(InvalidExecutionError, match="finite"):
             MeasuredPlan(diamond(), ONE_CORE, bad)
@@ -249,7 +251,7 @@ def test_a_measured_plan_without_a_finite_run_time_is_refused() -> None:
         codec.decode_measured_plans(message.SerializeToString())
 
 
-def test_signed_releases_and_receipts_round_trip() -> None:
+def test_codec_signed_releases_and_receipts_round_trip() -> None:
     signed = codec.encode_signed_release(SignedRelease(b"payload", b"signature"))
     assert codec.decode_signed_release(signed) == SignedRelease(b"payload", b"signature")
     receipt = Receipt(b"whose", b"id", b"digest", 3, datetime(2027, 1, 1, tzinfo=UTC))
@@ -259,7 +261,7 @@ def test_signed_releases_and_receipts_round_trip() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_foreign_bytes_are_refused_with_one_error_or_read(payload: bytes) -> None:
+def test_codec_random_bytes_decode_or_raise_invalid_input_error(payload: bytes) -> None:
     for decode in (
         codec.decode_signed_release,
         codec.decode_signed_receipt,
@@ -275,7 +277,7 @@ def test_foreign_bytes_are_refused_with_one_error_or_read(payload: bytes) -> Non
             assert str(error).startswith("not a valid")  # noqa: PT017
 
 
-def test_train_requests_round_trip() -> None:
+def test_codec_train_request_round_trips() -> None:
     arrays = (np.arange(6, dtype=np.float32).reshape(2, 3),)
     sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, arrays))
     request = codec.decode_train_request(sent)
@@ -289,7 +291,7 @@ def a_tangent_question(anchors: int = 5, **changes: float) -> LinearizedQuery:
     return LinearizedQuery(changes.get("clip", 0.5), coefficients.astype(np.float32))
 
 
-def test_questions_at_a_tangent_round_trip_alone_and_in_a_request() -> None:
+def test_codec_linearized_query_round_trips_alone_and_in_train_request() -> None:
     question = a_tangent_question()
     sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, (), question))
     for read in (
@@ -302,7 +304,7 @@ def test_questions_at_a_tangent_round_trip_alone_and_in_a_request() -> None:
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf"), 1e3])
-def test_a_question_at_a_tangent_without_a_sound_clip_is_refused(clip: float) -> None:
+def test_linearized_query_with_invalid_clip_is_refused(clip: float) -> None:
     with pytest.raises(InvalidInputError, match="clip"):
         a_tangent_question(clip=clip)
 
@@ -319,7 +321,7 @@ def test_a_question_at_a_tangent_without_a_sound_clip_is_refused(clip: float) ->
         np.full((5, DIRECTIONS), 1e30, np.float32),
     ],
 )
-def test_a_question_at_a_tangent_with_other_coefficients_is_refused_on_both_ways(
+def test_linearized_query_with_invalid_coefficients_is_refused_built_or_decoded(
     coefficients: np.ndarray,
 ) -> None:
     with pytest.raises(InvalidInputError, match="coefficient"):
@@ -329,7 +331,7 @@ def test_a_question_at_a_tangent_with_other_coefficients_is_refused_on_both_ways
         codec.decode_tangent_question(message.SerializeToString())
 
 
-def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:
+def test_codec_correction_round_trips_and_empty_message_decodes_to_none() -> None:
     assert codec.CORRECTION.decode(CorrectionMessage()) is None
     sent = Correction(1, 2, np.arange(3.0), np.eye(3))
     read = codec.CORRECTION.decode(CorrectionMessage.FromString(codec.encode_correction(sent)))
@@ -347,12 +349,12 @@ def test_corrections_round_trip_and_no_bytes_are_no_correction() -> None:
         CorrectionMessage(mean=[1.0], covariance=[float("inf")]),
     ],
 )
-def test_a_correction_that_is_none_is_refused(message: CorrectionMessage) -> None:
+def test_codec_correction_with_invalid_numbers_is_refused(message: CorrectionMessage) -> None:
     with pytest.raises(InvalidInputError, match="correction"):
         codec.CORRECTION.decode(message)
 
 
-def test_synthetic_rows_round_trip_and_a_row_without_a_label_is_refused() -> None:
+def test_codec_synthetic_rows_round_trip_and_invalid_rows_are_refused() -> None:
     row = SyntheticRow(diamond(), ONE_CORE, 0.5, Platform.DUCKDB)
     message = SyntheticBatch.FromString(codec.encode_synthetic_rows((row, row)))
     assert codec.SYNTHETIC_ROWS.decode(message) == (row, row)

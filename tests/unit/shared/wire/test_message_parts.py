@@ -1,4 +1,4 @@
-"""A message is walked before it is parsed: honest ones pass, others end in one clear error."""
+"""Tests of the check before parsing: valid messages pass, others raise one clear error."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -47,7 +47,9 @@ def check(kind: type[Message], payload: bytes) -> None:
 
 
 @given(st.lists(ROWS, max_size=5), ARRAYS)
-def test_every_honest_request_passes(rows: list[SyntheticRow], arrays: list[np.ndarray]) -> None:
+def test_check_parts_accepts_valid_requests_rows_and_updates(
+    rows: list[SyntheticRow], arrays: list[np.ndarray]
+) -> None:
     request = TrainRequest(SLOT, 1, 4, tuple(arrays))
     check(exchange_pb2.TrainRequest, codec.encode_train_request(request))
     check(Batch, codec.encode_synthetic_rows(tuple(rows)))
@@ -56,12 +58,12 @@ def test_every_honest_request_passes(rows: list[SyntheticRow], arrays: list[np.n
 
 
 @given(plans())
-def test_every_plan_passes(plan: Plan) -> None:
+def test_check_parts_accepts_every_valid_plan(plan: Plan) -> None:
     check(workflow_pb2.Plan, codec.encode_plan(plan))
 
 
 def filled(message: Message, numbers: st.DataObject) -> None:
-    """Set every field to something, the repeated ones up to three times."""
+    """Set every field, and up to three items of repeated ones."""
     for field in message.DESCRIPTOR.fields:
         many = range(numbers.draw(st.integers(0, 3))) if field.is_repeated else range(1)
         if field.message_type is not None and field.is_repeated:
@@ -81,14 +83,16 @@ def filled(message: Message, numbers: st.DataObject) -> None:
 
 
 @given(st.sampled_from(KINDS), st.data())
-def test_every_message_of_every_kind_passes(kind: type[Message], data: st.DataObject) -> None:
+def test_check_parts_accepts_every_message_type_with_all_fields_set(
+    kind: type[Message], data: st.DataObject
+) -> None:
     message = kind()
     filled(message, data)
     check(kind, message.SerializeToString())
 
 
 @given(st.sampled_from(KINDS), st.binary(max_size=200))
-def test_foreign_bytes_pass_or_are_refused_with_one_error(
+def test_check_parts_of_random_bytes_passes_or_raises_malformed_message_error(
     kind: type[Message], payload: bytes
 ) -> None:
     try:
@@ -98,7 +102,9 @@ def test_foreign_bytes_pass_or_are_refused_with_one_error(
 
 
 @given(st.data())
-def test_a_message_that_is_cut_is_refused_or_shorter(data: st.DataObject) -> None:
+def test_check_parts_of_truncated_message_agrees_with_the_protobuf_parser(
+    data: st.DataObject,
+) -> None:
     arrays = (np.arange(6, dtype=np.float32).reshape(2, 3),)
     whole = codec.encode_train_request(TrainRequest(SLOT, 1, 4, arrays))
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
@@ -117,7 +123,7 @@ def test_a_message_that_is_cut_is_refused_or_shorter(data: st.DataObject) -> Non
         (exchange_pb2.TrainRequest, b"\x7a\x00", "unknown"),
         (exchange_pb2.TrainRequest, b"\x0a\x02\x78\x01", "unknown"),
         (exchange_pb2.TrainRequest, b"\x80" * 9 + b"\x01", "unknown"),
-        (exchange_pb2.TrainRequest, b"\x09" + bytes(8), "unknown"),  # a number for a message
+        (exchange_pb2.TrainRequest, b"\x09" + bytes(8), "unknown"),  # a number instead of a message
         (exchange_pb2.TrainRequest, b"\x0b\x0c", "unknown"),  # a group
         (exchange_pb2.TrainRequest, b"\x0b" * 100_000, "unknown"),
         (exchange_pb2.TrainRequest, b"\x10" + b"\xff" * 10 + b"\x01", "longer than any"),
@@ -125,12 +131,12 @@ def test_a_message_that_is_cut_is_refused_or_shorter(data: st.DataObject) -> Non
         (exchange_pb2.TrainRequest, b"\x0a" + b"\xff" * 10 + b"\x01", "longer than any"),
         (exchange_pb2.TrainRequest, b"\x0a" + b"\xff" * 9 + b"\x01", "cut off"),
         (exchange_pb2.TrainRequest, b"\x0a\x02\x08", "cut off"),
-        (exchange_pb2.TrainRequest, b"\x0a\x01\x08\x02", "cut off"),  # beyond the inner one
+        (exchange_pb2.TrainRequest, b"\x0a\x01\x08\x02", "cut off"),  # exceeds the inner message
         (exchange_pb2.TrainRequest, b"\x10", "cut off"),
         (exchange_pb2.TrainRequest, b"\x10\x80", "cut off"),
         (exchange_pb2.Correction, b"\x19" + bytes(7), "cut off"),
         (exchange_pb2.TrainRequest, b"\x22\x00" * (MAX_ARRAYS + 1), "more than 32 arrays"),
-        (exchange_pb2.TrainRequest, b"\x32\x00", "unknown"),  # of DP-SGD, reserved
+        (exchange_pb2.TrainRequest, b"\x32\x00", "unknown"),  # of DP-SGD: reserved
         (Batch, b"\x0a\x00" * (MAX_REHEARSAL_ROWS + 1), "more than 4096 rows"),
         (exchange_pb2.Receipts, b"\x0a\x00" * (MAX_MESSAGES + 1), f"{MAX_MESSAGES} messages"),
         (exchange_pb2.Status, b"\x30\x01" * (MAX_NUMBERS + 1), f"{MAX_NUMBERS} numbers"),
@@ -141,24 +147,26 @@ def test_a_message_that_is_cut_is_refused_or_shorter(data: st.DataObject) -> Non
         ),
     ],
 )
-def test_what_is_refused_is_named(kind: type[Message], payload: bytes, why: str) -> None:
+def test_check_parts_refuses_malformed_or_oversized_messages_with_reason(
+    kind: type[Message], payload: bytes, why: str
+) -> None:
     with pytest.raises(InvalidInputError, match=f"a {kind.DESCRIPTOR.name} that is not .*{why}"):
         check(kind, payload)
 
 
-def test_as_many_parts_as_are_allowed_pass() -> None:
+def test_check_parts_accepts_messages_at_their_limits() -> None:
     check(exchange_pb2.TrainRequest, b"\x22\x00" * MAX_ARRAYS)
     check(exchange_pb2.Receipts, b"\x0a\x00" * MAX_MESSAGES)
     numbers = exchange_pb2.Correction(mean=[0.0] * MAX_NUMBERS)
     check(exchange_pb2.Correction, numbers.SerializeToString())
 
 
-def test_the_public_numbers_are_those_of_the_model_and_of_fields_that_there_are() -> None:
+def test_message_limits_match_the_model_and_existing_fields() -> None:
     assert len(ARRAY_SHAPES) == MAX_ARRAYS
     names = {
         field.full_name for kind in KINDS for field in kind.DESCRIPTOR.fields if field.is_repeated
     }
     assert MOST.keys() <= names
     longest = max(len(each.plan.workflow.operators) for each in load_public_plans())
-    # Itself, plan, cluster, workflow, sources and operators, beside slot and arrays.
+    # A row has itself, plan, cluster, workflow, sources and operators, besides slot and arrays.
     assert MAX_REHEARSAL_ROWS * (5 + longest) + MAX_ARRAYS + 1 <= MAX_MESSAGES

@@ -1,4 +1,4 @@
-"""What the calls of the Exchange read and answer, over gRPC on this machine."""
+"""Tests of the Exchange calls over gRPC on this machine: requests, responses and limits."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,13 +24,13 @@ FLOODS = {
     "GetStatus": exchange_pb2.Status(epoch_starts_unix_ms=[1] * 100_000).SerializeToString(),
     "GetReceipts": b"\x0a\x00" * 500_000,
 }
-"""What no coordinator of ours would answer: too many bytes, too many parts."""
+"""Responses that no valid coordinator sends: too many bytes or too many parts."""
 
 STATUS = Status(datetime(2026, 1, 1, tzinfo=UTC), 3, 1, 1, reference_version=2)
 
 
 class Coordinator:
-    """Admits a caller once, and answers what its status is."""
+    """Fake coordinator that admits a caller once and returns its status."""
 
     def __init__(self) -> None:
         self.admitted = 0
@@ -92,7 +92,7 @@ def send(channel: grpc.Channel, call: str, body: bytes) -> None:
     channel.unary_unary(f"/fedperf.v1.Exchange/{call}")(body, timeout=10)
 
 
-def test_a_call_answers_who_is_admitted_and_nobody_else() -> None:
+def test_exchange_call_is_served_to_admitted_callers_only() -> None:
     with coordinator() as channel:
         stub = exchange_stub(channel, timeout_seconds=10)
         assert stub.status() == STATUS
@@ -102,7 +102,7 @@ def test_a_call_answers_who_is_admitted_and_nobody_else() -> None:
     assert refused.value.details() == "not_a_member"
 
 
-def test_a_bug_of_the_server_goes_out_as_a_constant() -> None:
+def test_exchange_internal_error_sends_no_details_to_the_caller() -> None:
     with coordinator() as channel, pytest.raises(grpc.RpcError) as failed:
         exchange_stub(channel, timeout_seconds=10).calendar()
     assert failed.value.code() is grpc.StatusCode.INTERNAL
@@ -110,7 +110,7 @@ def test_a_bug_of_the_server_goes_out_as_a_constant() -> None:
 
 
 @pytest.mark.parametrize("method", ["status", "receipts"])
-def test_a_client_reads_no_flood(method: str) -> None:
+def test_exchange_client_refuses_oversized_responses(method: str) -> None:
     with (
         flooding() as channel,
         pytest.raises(grpc.RpcError, match="deserializing response"),
@@ -130,22 +130,22 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("case", UNREAD)
-def test_a_server_does_not_read_what_is_too_much(case: str) -> None:
+def test_exchange_server_refuses_oversized_or_malformed_requests(case: str) -> None:
     with coordinator() as channel:
         with pytest.raises(grpc.RpcError, match="deserializing request"):
             send(channel, *UNREAD[case])
-        with pytest.raises(grpc.RpcError, match="malformed"):  # read, and then refused
+        with pytest.raises(grpc.RpcError, match="malformed"):  # parsed, then refused
             send(channel, "DeclareSchedule", b"")
 
 
-def test_who_is_not_admitted_learns_nothing_of_a_malformed_request() -> None:
+def test_exchange_malformed_request_of_unadmitted_caller_returns_not_a_member() -> None:
     with coordinator() as channel:
         exchange_stub(channel, timeout_seconds=10).status()
         with pytest.raises(grpc.RpcError, match="not_a_member"):
             send(channel, "DeclareSchedule", b"")
 
 
-def test_every_call_of_the_services_stands_in_the_tables() -> None:
+def test_exchange_call_tables_list_every_method_of_the_services() -> None:
     services = exchange_pb2.DESCRIPTOR.services_by_name
     for name, calls in (("Exchange", EXCHANGE), ("Enrollment", ENROLLMENT)):
         assert {each.name for each in calls.values()} == {e.name for e in services[name].methods}

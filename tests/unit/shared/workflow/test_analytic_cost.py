@@ -1,4 +1,4 @@
-"""The analytic cost model: work is counted, priced, shared among cores, and paid cold at first."""
+"""Tests of the analytic cost model: counted work, coefficients, cores and cold engines."""
 
 import json
 import math
@@ -36,7 +36,7 @@ CLUSTER = ClusterConfig(1, 1, 64 * 2**30)
 
 
 def chain(*operators: tuple[OperatorKind, float], row_bytes: float = 16.0) -> Workflow:
-    """Operators one behind the other, each with its output rows."""
+    """Return a linear workflow of operators with these output rows."""
     return Workflow(
         tuple(
             Operator(
@@ -57,7 +57,7 @@ def seconds(
     cluster: ClusterConfig = CLUSTER,
     platform: Platform = Platform.SPARK,
 ) -> float:
-    """What the workflow takes on one platform where units cost `prices`, all others nothing."""
+    """Return seconds on one platform. All cost coefficients except `prices` are 0."""
     found = CostCoefficients.of(
         {"other": {"speedup": 1.0}, platform.name.lower(): {"speedup": 1.0} | prices}
     )
@@ -70,7 +70,7 @@ def seconds(
 SCAN = chain((K.FILE_SOURCE, 1e6), (K.FILTER, 1e5), (K.AGGREGATE, 100.0))
 
 
-def test_every_platform_has_a_price_for_every_unit() -> None:
+def test_cost_coefficients_cover_every_platform_and_unit() -> None:
     content = json.loads(PRICES_PATH.read_bytes())
     for platform in Platform:
         if not platform.name.startswith("RESERVED"):
@@ -91,11 +91,13 @@ def test_every_platform_has_a_price_for_every_unit() -> None:
         ({"row_filter": 1e-6, "start": 2.0}, 3.0),
     ],
 )
-def test_work_is_counted_and_priced(prices: dict[str, float], expected: float) -> None:
+def test_analytic_cost_is_counted_work_times_cost_coefficients(
+    prices: dict[str, float], expected: float
+) -> None:
     assert seconds(SCAN, prices) == pytest.approx(expected)
 
 
-def test_what_is_sorted_or_crossed_is_more_than_its_rows() -> None:
+def test_analytic_cost_of_sort_and_cross_join_grows_faster_than_rows() -> None:
     ordered = chain((K.TABLE_SOURCE, 1e6), (K.SORT, 1e6))
     assert seconds(ordered, {"row_sort": 1e-6}) == pytest.approx(math.log2(2 + 1e6))
     sides = chain((K.TABLE_SOURCE, 1e3), (K.TABLE_SOURCE, 2e3)).operators
@@ -105,7 +107,7 @@ def test_what_is_sorted_or_crossed_is_more_than_its_rows() -> None:
     assert seconds(workflow, {"row_cross": 1e-6}) == pytest.approx(2.0)
 
 
-def test_cores_share_what_tasks_can_share_and_nothing_else() -> None:
+def test_analytic_cost_divides_parallel_work_by_cores_up_to_partitions() -> None:
     prices = {"row_filter": 1e-6, "start": 1.0}
     workflow = replace(
         SCAN, operators=tuple(replace(each, partitions=3) for each in SCAN.operators)
@@ -115,7 +117,7 @@ def test_cores_share_what_tasks_can_share_and_nothing_else() -> None:
         assert found == pytest.approx(1.0 + 1.0 / shared)
 
 
-def test_partitions_hold_until_rows_are_exchanged() -> None:
+def test_analytic_cost_keeps_partition_count_until_an_exchange() -> None:
     source, moved, mapped = chain((K.FILE_SOURCE, 1e6), (K.EXCHANGE, 1e6), (K.MAP, 1e6)).operators
     workflow = Workflow((replace(source, partitions=7), replace(moved, partitions=2), mapped))
     found = seconds(workflow, {"row_map": 1e-6}, replace(CLUSTER, cores=64))
@@ -123,7 +125,7 @@ def test_partitions_hold_until_rows_are_exchanged() -> None:
     assert seconds(workflow, {"task_dispatch": 0.1}) == pytest.approx(0.9)
 
 
-def test_what_is_joined_with_a_table_sent_to_all_keeps_its_tasks() -> None:
+def test_analytic_cost_of_broadcast_join_keeps_tasks_of_the_large_side() -> None:
     large, small = chain((K.FILE_SOURCE, 64 * TASK_ROWS), (K.EXCHANGE, 10.0)).operators
     sent = replace(small, inputs=(1,), partitions=1)
     sides = (large, replace(large, output_rows=10.0), sent)
@@ -135,7 +137,7 @@ def test_what_is_joined_with_a_table_sent_to_all_keeps_its_tasks() -> None:
         assert found == pytest.approx(1 / cores)
 
 
-def test_a_first_query_pays_for_a_cold_engine_and_later_ones_less_and_less() -> None:
+def test_analytic_cost_includes_cold_engine_overhead_that_decays_with_queries() -> None:
     prices = {"first_query": 1.0, "cold_operator": 1.0}
     found = [
         seconds(SCAN, prices, replace(CLUSTER, queries_before=before)) for before in (0, 1, 3, 1023)
@@ -146,15 +148,15 @@ def test_a_first_query_pays_for_a_cold_engine_and_later_ones_less_and_less() -> 
     assert found[3] < 0.01
 
 
-def test_what_the_memory_does_not_hold_is_spilled() -> None:
-    grouped = chain((K.TABLE_SOURCE, 1e6), (K.AGGREGATE, 1e6))  # 16 MB go in
+def test_analytic_cost_includes_spilling_beyond_memory() -> None:
+    grouped = chain((K.TABLE_SOURCE, 1e6), (K.AGGREGATE, 1e6))  # 16 MB of input
     prices = {"spilled_byte": 1e-6}
     small = replace(CLUSTER, memory_bytes=20_000_000)
     assert seconds(grouped, prices, small) == pytest.approx(16.0 - 0.3 * 20)
     assert seconds(grouped, {"start": 1.0, **prices}) == pytest.approx(1.0)
 
 
-def test_code_costs_its_steps_and_python_each_row() -> None:
+def test_analytic_cost_of_user_code_scales_with_steps_and_python_rows() -> None:
     source, mapped = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6)).operators
     steps = replace(mapped, complexity=Complexity.LINEAR, code_steps=8)
     assert seconds(Workflow((source, steps)), {"row_map": 1e-6}) == pytest.approx(2.0)
@@ -165,7 +167,7 @@ def test_code_costs_its_steps_and_python_each_row() -> None:
     assert found == pytest.approx(1.0 + 1.0 + 2.0)
 
 
-def test_a_switch_costs_itself_and_its_bytes() -> None:
+def test_analytic_cost_of_platform_switch_is_fixed_cost_plus_bytes() -> None:
     workflow = chain((K.TABLE_SOURCE, 1e6), (K.MAP, 1e6))
     columns = WorkflowColumns.of((workflow, (0, 1)))
     free = {"speedup": 1.0}
@@ -179,7 +181,7 @@ def test_a_switch_costs_itself_and_its_bytes() -> None:
     assert alone < 1e-4
 
 
-def test_twice_the_rows_take_twice_as_long_however_large() -> None:
+def test_analytic_cost_is_linear_in_rows_for_large_inputs() -> None:
     prices = {"row_filter": 1e-9, "row_aggregate": 1e-9, "scan_byte": 1e-10}
     sizes = [seconds(chain((K.FILE_SOURCE, n), (K.FILTER, n), (K.AGGREGATE, n)), prices)
              for n in (1e9, 2e9, 4e9)]  # fmt: skip
@@ -187,7 +189,7 @@ def test_twice_the_rows_take_twice_as_long_however_large() -> None:
     assert sizes[2] == pytest.approx(4 * sizes[0])
 
 
-def test_the_most_and_the_least_work_stay_within_bounds() -> None:
+def test_analytic_cost_of_extreme_work_is_finite() -> None:
     operators = tuple(
         Operator(
             K.CROSS, OperatorClass.RELATIONAL, (p - 1,) * 9 if p else (), MAX_ROWS, MAX_ROW_BYTES
@@ -201,7 +203,7 @@ def test_the_most_and_the_least_work_stay_within_bounds() -> None:
     assert math.isfinite(featurize(nothing, fast).analytic_log_seconds)
 
 
-def test_a_plan_has_the_same_answer_alone_and_among_others() -> None:
+def test_analytic_cost_of_a_plan_is_independent_of_its_batch() -> None:
     platforms = [
         (a, b, Platform.DUCKDB) for a in (Platform.SPARK, Platform.POLARS) for b in (0, 1, 2, 4)
     ]

@@ -1,4 +1,4 @@
-"""What is known of a plan before it ran, and what is estimated."""
+"""Tests of cardinalities: facts that are known before a run, and estimates."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ PLAN = Plan.on_one_platform(
 )
 
 
-def test_sources_are_known_and_the_rest_follows_from_them() -> None:
+def test_estimated_cardinalities_derive_from_known_source_rows() -> None:
     found = plan_with_estimated_cardinalities(PLAN)
     rows = [each.output_rows for each in found.workflow.operators]
     assert rows == pytest.approx([900.0, 300.0, 300.0, 300.0**0.5, 10.0, 10.0, 300.0**0.5])
@@ -56,7 +56,7 @@ def test_sources_are_known_and_the_rest_follows_from_them() -> None:
 
 
 def exchanged_into(reader: OperatorKind, *partitions: int) -> list[int]:
-    """Partitions of exchanges below `reader`, as far as they are known before a run."""
+    """Return the partitions of exchanges below `reader` that are known before a run."""
     sources = [operator(K.FILE_SOURCE, rows=90.0) for _ in partitions]
     exchanges = [
         operator(K.EXCHANGE, place, partitions=each) for place, each in enumerate(partitions)
@@ -69,14 +69,14 @@ def exchanged_into(reader: OperatorKind, *partitions: int) -> list[int]:
     return [each.partitions for each in found if each.kind is K.EXCHANGE]
 
 
-def test_one_partition_is_known_where_a_plan_says_so_and_not_where_a_run_found_it_enough() -> None:
+def test_estimated_plan_keeps_one_partition_only_where_the_plan_implies_it() -> None:
     assert exchanged_into(K.GLOBAL_AGGREGATE, 1) == [1]
     assert exchanged_into(K.AGGREGATE, 1) == [0]
     assert exchanged_into(K.SORT, 1) == [0]
     assert exchanged_into(K.JOIN, 1, 1) == [0, 0]
 
 
-def test_what_a_run_told_changes_nothing_of_what_was_known_before() -> None:
+def test_estimated_cardinalities_are_independent_of_measured_rows() -> None:
     told = tuple(
         each if known_before(each) else replace(each, output_rows=5 * each.output_rows)
         for each in PLAN.workflow.operators
@@ -103,15 +103,19 @@ def test_what_a_run_told_changes_nothing_of_what_was_known_before() -> None:
         (K.COMMAND, [], 0.0),
     ],
 )
-def test_rows_are_estimated_by_kind(kind: OperatorKind, given: list[float], rows: float) -> None:
+def test_estimated_rows_follow_the_operator_kind(
+    kind: OperatorKind, given: list[float], rows: float
+) -> None:
     assert estimated_rows(kind, given) == rows
 
 
-def test_a_workflow_tells_whether_rows_are_estimates_that_do_not_follow_from_others() -> None:
+def test_workflow_rows_are_estimates_flag_is_set_only_if_rows_are_not_implied() -> None:
     before = workflow_before(PLAN.workflow)
     assert before.rows_are_estimates
     assert not PLAN.workflow.rows_are_estimates
-    assert workflow_before(workflow_prefix(before, [0])).rows_are_estimates  # as it was
+    assert workflow_before(
+        workflow_prefix(before, [0])
+    ).rows_are_estimates  # the prefix keeps the flag
     assert not workflow_before(workflow_prefix(PLAN.workflow, [0])).rows_are_estimates
     sorted_rows = (operator(K.FILE_SOURCE), operator(K.SORT, 0), operator(K.SINK, 1))
     assert not workflow_before(Workflow(sorted_rows)).rows_are_estimates

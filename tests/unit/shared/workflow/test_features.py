@@ -1,4 +1,4 @@
-"""Features are bounded, versioned by their places, and independent of labels."""
+"""Tests of features: bounded, versioned by their positions, and independent of labels."""
 
 import math
 from dataclasses import replace
@@ -45,7 +45,7 @@ RELATIONAL = OperatorClass.RELATIONAL
 
 
 def credit_plan() -> Plan:
-    """Two sources, a join, K-means: written down back to front."""
+    """Return a plan of two sources, a join and K-means, written back to front."""
     operators = (
         Operator(OperatorKind.ML_TRAIN, OperatorClass.ML, (1,), 10, 80, iterations=20),
         Operator(OperatorKind.JOIN, RELATIONAL, (3, 2), 500, 40, key_distinct_ratio=0.25),
@@ -102,7 +102,7 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
 
 
 @given(plans(), clusters())
-def test_no_plan_and_no_cluster_gives_an_unbounded_feature(
+def test_features_of_any_plan_and_cluster_are_finite_and_bounded(
     plan: Plan, cluster: ClusterConfig
 ) -> None:
     features = featurize(plan, cluster)
@@ -117,7 +117,7 @@ def test_no_plan_and_no_cluster_gives_an_unbounded_feature(
 
 @pytest.mark.slow
 @given(plans(), clusters(), st.data())
-def test_many_assignments_of_one_workflow_have_the_features_that_each_has_alone(
+def test_featurize_assignments_equals_featurizing_each_plan_alone(
     plan: Plan, cluster: ClusterConfig, data: st.DataObject
 ) -> None:
     platforms = st.sampled_from([p for p in Platform if p not in RESERVED_PLATFORMS])
@@ -135,7 +135,7 @@ def test_many_assignments_of_one_workflow_have_the_features_that_each_has_alone(
 
 @given(st.lists(st.tuples(plans(), clusters()), max_size=6))
 @settings(max_examples=60)
-def test_many_plans_have_the_features_that_each_has_alone(
+def test_featurize_many_equals_featurizing_each_plan_alone(
     asked: list[tuple[Plan, ClusterConfig]],
 ) -> None:
     found = featurize_many([plan for plan, _ in asked], [cluster for _, cluster in asked])
@@ -149,7 +149,7 @@ def test_many_plans_have_the_features_that_each_has_alone(
         assert many.analytic_log_seconds == pytest.approx(alone.analytic_log_seconds, abs=1e-12)
 
 
-def test_platforms_may_decide_the_order_of_operators_that_look_the_same() -> None:
+def test_featurize_orders_identical_operators_by_platform_in_a_batch() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, RELATIONAL, (), 10, 8)
     workflow = Workflow((source, source, Operator(OperatorKind.JOIN, RELATIONAL, (0, 1), 5, 16)))
     duckdb, polars = Platform.DUCKDB, Platform.POLARS
@@ -163,7 +163,7 @@ def test_platforms_may_decide_the_order_of_operators_that_look_the_same() -> Non
 @pytest.mark.slow
 @given(st.data())
 @settings(max_examples=200)
-def test_features_do_not_depend_on_the_order_in_which_operators_are_written_down(
+def test_features_are_independent_of_the_order_of_operators(
     data: st.DataObject,
 ) -> None:
     plan = data.draw(plans())
@@ -174,7 +174,7 @@ def test_features_do_not_depend_on_the_order_in_which_operators_are_written_down
     np.testing.assert_array_equal(first.plan, second.plan)
 
 
-def test_twins_on_different_platforms_are_ordered_by_platform_not_by_position() -> None:
+def test_featurize_orders_identical_operators_by_platform_not_position() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, RELATIONAL, (), 10, 8)
     workflow = Workflow((source, source, Operator(OperatorKind.JOIN, RELATIONAL, (0, 1), 10, 8)))
     first, second = (
@@ -188,7 +188,7 @@ def test_twins_on_different_platforms_are_ordered_by_platform_not_by_position() 
     assert (first.order, second.order) == ((0, 1, 2), (1, 0, 2))
 
 
-def test_operator_features_stand_at_their_documented_places() -> None:
+def test_operator_features_are_at_their_documented_positions() -> None:
     plan = credit_plan()
     rows = featurize(plan, CLUSTER).operators
     # Order: sources by kind (file, table), map, join, ml_train.
@@ -215,7 +215,7 @@ def test_operator_features_stand_at_their_documented_places() -> None:
     assert rows[:, 62].tolist() == [0] * 5
 
 
-def test_a_source_reads_its_own_output_and_sorting_is_order_sensitive() -> None:
+def test_operator_features_of_source_and_sort_have_expected_values() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, RELATIONAL, (), 100, 8)
     sort = Operator(OperatorKind.SORT, RELATIONAL, (0,), 100, 8)
     plan = Plan.on_one_platform(Workflow((source, sort)), Platform.PANDAS)
@@ -228,7 +228,7 @@ def test_a_source_reads_its_own_output_and_sorting_is_order_sensitive() -> None:
     assert (values["is_source"], values["is_sink"], values["order_sensitive"]) == (0, 1, 1)
 
 
-def test_plan_features_stand_at_their_documented_places() -> None:
+def test_plan_features_are_at_their_documented_positions() -> None:
     values = featurize(credit_plan(), CLUSTER).plan
     np.testing.assert_allclose(
         values[0:9], [5 / 12, 4 / 12, 3 / 12, 2 / 4, 2 / 3, 1 / 3, 1 / 3, 1 / 3, 1], rtol=1e-6
@@ -247,7 +247,7 @@ def test_plan_features_stand_at_their_documented_places() -> None:
     np.testing.assert_allclose(values[35:39], expected, rtol=1e-6)
 
 
-def test_operators_without_a_named_platform_fall_into_no_share_and_make_no_switch() -> None:
+def test_plan_features_without_named_platforms_have_no_shares_or_switches() -> None:
     workflow = credit_plan().workflow
     unassigned = featurize(Plan.on_one_platform(workflow, Platform.UNASSIGNED), CLUSTER).plan
     assert not unassigned[8:19].any()
@@ -257,7 +257,7 @@ def test_operators_without_a_named_platform_fall_into_no_share_and_make_no_switc
     assert not other[9:17].any()
 
 
-def test_only_platform_slots_change_with_the_platforms() -> None:
+def test_features_differ_only_in_platform_positions_when_platforms_change() -> None:
     plan = credit_plan()
     moved = Plan.on_one_platform(plan.workflow, Platform.PANDAS)
     changed = featurize(plan, CLUSTER).operators != featurize(moved, CLUSTER).operators
@@ -266,19 +266,19 @@ def test_only_platform_slots_change_with_the_platforms() -> None:
     assert set(np.flatnonzero(changed)) <= set(range(8, 19))
 
 
-def test_edges_join_rows_of_parent_and_child_in_order() -> None:
+def test_feature_edges_connect_rows_of_parents_and_children() -> None:
     features = featurize(credit_plan(), CLUSTER)
     assert features.order == (4, 3, 2, 1, 0)
     assert sorted(zip(*features.edges.tolist(), strict=True)) == [(0, 2), (1, 3), (2, 3), (3, 4)]
 
 
-def test_every_feature_has_a_name() -> None:
+def test_feature_names_are_unique_and_complete() -> None:
     assert (len(OPERATOR_NAMES), len(PLAN_NAMES)) == (OPERATOR_FEATURES, PLAN_FEATURES)
     assert len(set(OPERATOR_NAMES)) == OPERATOR_FEATURES
     assert len(set(PLAN_NAMES)) == PLAN_FEATURES
 
 
-def test_features_that_no_plan_can_give_are_refused() -> None:
+def test_features_with_impossible_values_or_shapes_are_refused() -> None:
     good = featurize(credit_plan(), CLUSTER)
     for bad in (math.nan, math.inf, -17.0):
         operators = good.operators.copy()
@@ -295,7 +295,7 @@ def test_features_that_no_plan_can_give_are_refused() -> None:
 
 
 def flat_names() -> list[str]:
-    """The places of the flat vector: per kind and named platform, then sums, then the plan."""
+    """Return the names of the flat vector: per kind and platform, then sums, then the plan."""
     cells = [
         f"{what}_{kind.name.lower()}_on_{platform.name.lower()}"
         for what in ("count", "input_rows", "output_rows")
@@ -306,7 +306,7 @@ def flat_names() -> list[str]:
     return [*cells, *(f"sum_{OPERATOR_NAMES[slot]}" for slot in summed), "analytic", *PLAN_NAMES]
 
 
-def test_the_flat_vector_counts_operators_and_rows_per_kind_and_platform() -> None:
+def test_flat_features_count_operators_and_rows_per_kind_and_platform() -> None:
     flat = flatten(featurize(credit_plan(), CLUSTER))
     assert flat.shape == (FLAT_FEATURES,) == (629,)
     vector = dict(zip(flat_names(), flat, strict=True))
@@ -320,7 +320,7 @@ def test_the_flat_vector_counts_operators_and_rows_per_kind_and_platform() -> No
     assert vector["analytic"] == pytest.approx(analytic)
 
 
-def test_the_largest_workflow_is_bounded_too() -> None:
+def test_features_of_the_largest_workflow_are_bounded() -> None:
     chain = tuple(
         Operator(OperatorKind.MAP, RELATIONAL, (p - 1,) * 40 if p else (), MAX_ROWS, MAX_ROW_BYTES)
         for p in range(MAX_OPERATORS)
@@ -329,14 +329,14 @@ def test_the_largest_workflow_is_bounded_too() -> None:
     assert features.operators.max() == FEATURE_LIMIT
 
 
-def test_ten_thousand_plans_are_featurized_in_seconds() -> None:
+def test_featurize_of_500_plans_takes_less_than_one_cpu_second() -> None:
     """Ten million calls take about a second."""
     again = partial(featurize, credit_plan(), CLUSTER)
     again()  # tables of constants are made once
     assert count_calls(again) < 700
 
 
-def test_a_plan_that_tells_partitions_changes_nothing_of_others_asked_with_it() -> None:
+def test_featurize_many_keeps_partition_counts_of_plans_separate() -> None:
     told = Operator(OperatorKind.FILE_SOURCE, RELATIONAL, (), 1e9, 8, partitions=200)
     rows = Operator(OperatorKind.FILE_SOURCE, RELATIONAL, (), 1e9, 8)
     few = Operator(OperatorKind.FILTER, RELATIONAL, (0,), 10, 8)

@@ -1,4 +1,4 @@
-"""A template depends on the DAG alone, not on how it was written down."""
+"""Tests of fingerprints: they depend on the DAG alone, not on the order of its operators."""
 
 import itertools
 from dataclasses import replace
@@ -16,7 +16,7 @@ KINDS = (OperatorKind.TABLE_SOURCE, OperatorKind.MAP, OperatorKind.JOIN)
 
 @st.composite
 def workflows(draw: st.DrawFn, max_operators: int = 9) -> Workflow:
-    """Random DAGs with few distinct values, so that ties and symmetries are common."""
+    """Draw random DAGs with few distinct values, so that ties and symmetries are common."""
     operators = []
     for position in range(draw(st.integers(1, max_operators))):
         parents = st.integers(0, max(position - 1, 0))
@@ -32,14 +32,14 @@ def workflows(draw: st.DrawFn, max_operators: int = 9) -> Workflow:
 
 
 @given(st.data())
-def test_any_permutation_of_the_operators_gives_the_same_fingerprint(data: st.DataObject) -> None:
+def test_fingerprint_is_independent_of_operator_order(data: st.DataObject) -> None:
     workflow = data.draw(workflows())
     order = data.draw(st.permutations(range(len(workflow.operators))))
     assert fingerprint(relabelled(workflow, order)) == fingerprint(workflow)
 
 
 def _all_small_dags(count: int) -> list[tuple[tuple[int, tuple[int, ...]], ...]]:
-    """Every DAG of `count` operators of two kinds, edges from lower to higher positions."""
+    """Return every DAG of `count` operators of two kinds, with edges to higher positions."""
     choices = [
         [
             (kind, parents)
@@ -53,7 +53,7 @@ def _all_small_dags(count: int) -> list[tuple[tuple[int, tuple[int, ...]], ...]]
 
 
 def _exact_form(dag: tuple[tuple[int, tuple[int, ...]], ...]) -> tuple[object, ...]:
-    """The smallest writing over all permutations: equal only for isomorphic DAGs."""
+    """Return the smallest form over all permutations, which is equal for isomorphic DAGs only."""
     return min(
         tuple(
             sorted(
@@ -65,7 +65,7 @@ def _exact_form(dag: tuple[tuple[int, tuple[int, ...]], ...]) -> tuple[object, .
     )
 
 
-def test_different_small_dags_have_different_fingerprints() -> None:
+def test_fingerprint_distinguishes_all_dags_of_up_to_four_operators() -> None:
     forms: dict[str, object] = {}
     shapes = set()
     for count in (1, 2, 3, 4):
@@ -79,7 +79,7 @@ def test_different_small_dags_have_different_fingerprints() -> None:
     assert len(forms) == len(shapes) > 100
 
 
-def test_sizes_do_not_count_and_kinds_classes_and_repeated_edges_do() -> None:
+def test_fingerprint_ignores_sizes_but_not_kinds_classes_or_repeated_edges() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, output_rows=5)
     join = Operator(OperatorKind.JOIN, OperatorClass.RELATIONAL, (0,), output_rows=7, row_bytes=8)
     plain = fingerprint(Workflow((source, join)))
@@ -93,7 +93,7 @@ def test_sizes_do_not_count_and_kinds_classes_and_repeated_edges_do() -> None:
     assert len({plain, *(fingerprint(Workflow((source, other))) for other in others)}) == 5
 
 
-def test_a_fingerprint_is_the_same_in_every_process_and_version() -> None:
+def test_fingerprint_of_a_known_workflow_is_stable_across_versions() -> None:
     source = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL)
     assert fingerprint(Workflow((source,))) == (
         "858c1bc630d7cbd0c9aed06d036bc4926a101a1511f713f62ac5f805092580ac"

@@ -1,4 +1,4 @@
-"""One order, parents first, the same for every way to write a workflow down."""
+"""Tests of the topological order: parents first, and equal for every order of operators."""
 
 import random
 from dataclasses import replace
@@ -15,7 +15,7 @@ SOURCE = Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL, (), 10)
 
 
 @given(workflows())
-def test_parents_come_before_children(workflow: Workflow) -> None:
+def test_topological_order_places_parents_before_children(workflow: Workflow) -> None:
     order = topological_order(workflow)
     place = {position: index for index, position in enumerate(order)}
     assert sorted(order) == list(range(len(workflow.operators)))
@@ -23,7 +23,7 @@ def test_parents_come_before_children(workflow: Workflow) -> None:
 
 
 @given(workflows(), st.randoms(use_true_random=False))
-def test_depths_and_heights_do_not_depend_on_labels(
+def test_depths_and_heights_are_independent_of_operator_labels(
     workflow: Workflow, shuffle: random.Random
 ) -> None:
     order = list(range(len(workflow.operators)))
@@ -34,15 +34,17 @@ def test_depths_and_heights_do_not_depend_on_labels(
 
 
 @given(workflows())
-def test_operators_stand_by_depth_and_kind(workflow: Workflow) -> None:
+def test_topological_order_sorts_by_depth_then_kind(workflow: Workflow) -> None:
     depth = depths(workflow)
     places = [(depth[p], workflow.operators[p].kind) for p in topological_order(workflow)]
     assert places == sorted(places)
 
 
 @given(workflows(), st.randoms(use_true_random=False))
-def test_the_order_does_not_depend_on_labels(workflow: Workflow, shuffle: random.Random) -> None:
-    """Operators may swap places only where they cannot be told apart by what they say."""
+def test_topological_order_is_independent_of_operator_labels(
+    workflow: Workflow, shuffle: random.Random
+) -> None:
+    """Operators may swap places only if their contents are indistinguishable."""
     order = list(range(len(workflow.operators)))
     shuffle.shuffle(order)
     other = relabelled(workflow, order)
@@ -55,7 +57,7 @@ def test_the_order_does_not_depend_on_labels(workflow: Workflow, shuffle: random
 
 
 @given(workflows(), st.data())
-def test_orders_of_many_assignments_are_those_of_each(
+def test_topological_orders_of_many_assignments_equal_each_alone(
     workflow: Workflow, data: st.DataObject
 ) -> None:
     tied = Workflow(tuple(replace(each, inputs=each.inputs[:1]) for each in workflow.operators))
@@ -65,7 +67,7 @@ def test_orders_of_many_assignments_are_those_of_each(
     assert topological_orders(tied, assignments) == alone
 
 
-def test_ties_of_depth_and_kind_are_broken_by_sizes_and_neighbours_not_by_position() -> None:
+def test_topological_order_breaks_ties_by_sizes_and_neighbours() -> None:
     large = replace(SOURCE, output_rows=1000)
     assert topological_order(Workflow((large, SOURCE))) == (1, 0)
     over = Operator(OperatorKind.MAP, OperatorClass.RELATIONAL, (1,))
@@ -73,13 +75,13 @@ def test_ties_of_depth_and_kind_are_broken_by_sizes_and_neighbours_not_by_positi
     assert topological_order(Workflow((SOURCE, SOURCE, replace(over, inputs=(0,))))) == (1, 0, 2)
 
 
-def test_a_diamond_is_walked_from_its_sources() -> None:
+def test_topological_order_of_diamond_begins_at_its_sources() -> None:
     workflow = diamond().workflow
     assert topological_order(workflow) == (1, 0, 2, 3, 4)  # the smaller source first
     assert depths(workflow) == (0, 0, 1, 2, 3)
     assert heights(workflow) == (3, 2, 2, 1, 0)
 
 
-def test_the_largest_symmetric_workflow_is_handled_in_reasonable_time() -> None:
+def test_topological_order_of_128_identical_sources_keeps_their_positions() -> None:
     workflow = Workflow((Operator(OperatorKind.TABLE_SOURCE, OperatorClass.RELATIONAL),) * 128)
     assert topological_order(workflow) == tuple(range(128))

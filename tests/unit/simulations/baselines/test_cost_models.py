@@ -1,4 +1,4 @@
-"""Boosted trees and the network learn by the loss of GGFN, which ignores what no plan varies."""
+"""Tests of boosted trees and networks with the loss of GGFN, which ignores constant features."""
 
 from dataclasses import replace
 
@@ -17,12 +17,12 @@ from fedperf_simulations.baselines.cost_models import (
     deep_network,
     ggfn,
 )
-from tests.unit.simulations.compared import CLUSTER, DUCKDB, POLARS, everywhere, workflow
+from tests.unit.simulations.comparison_cases import CLUSTER, DUCKDB, POLARS, everywhere, workflow
 
 NEVER_SEEN = (Platform.FLINK, Platform.SPARK)
 
 APART = 0.3
-"""Log seconds by which Polars is faster, whatever the workload."""
+"""Log seconds by which Polars is faster for every workload."""
 
 
 def training_plan(levels: np.ndarray) -> TrainingPlan:
@@ -44,7 +44,7 @@ def apart(training_plan: TrainingPlan, model: CostModel | None = None) -> float:
     return float(on_duckdb - on_polars)
 
 
-def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> None:
+def test_boosting_with_workload_groups_learns_platform_difference_despite_noise() -> None:
     levels = np.random.default_rng(1).normal(0.0, 1.0, 60)
     known = training_plan(levels)
     each_by_itself = TrainingPlan(
@@ -56,18 +56,18 @@ def test_how_plans_of_a_question_differ_is_learnt_though_levels_scatter() -> Non
 
 
 @pytest.mark.slow
-def test_the_network_learns_how_plans_of_a_question_differ_as_well() -> None:
+def test_deep_network_with_workload_groups_learns_platform_difference() -> None:
     known = training_plan(np.random.default_rng(1).normal(0.0, 1.0, 60))
     each_by_itself = TrainingPlan(
         known.questions, known.log_seconds, np.arange(len(known.questions))
     )
-    network = deep_network(epochs=20, seed=0)  # with 60, both know it to a percent
+    network = deep_network(epochs=20, seed=0)  # with 60 both are exact to 1 %
     found = apart(known, network)
     assert abs(found - APART) < 0.5 * APART
     assert abs(found - APART) < abs(apart(each_by_itself, network) - APART)
 
 
-def test_a_step_holds_few_plans_of_a_question_and_every_plan_once() -> None:
+def test_training_order_groups_plans_of_a_workload_and_uses_every_plan_once() -> None:
     asked = torch.arange(300) % 3
     order = _handfuls(asked)
     assert sorted(order.tolist()) == list(range(300))
@@ -76,7 +76,7 @@ def test_a_step_holds_few_plans_of_a_question_and_every_plan_once() -> None:
     assert lengths.max() <= 80
 
 
-def test_what_no_lesson_varied_has_no_random_part_of_an_answer() -> None:
+def test_ggfn_training_ignores_features_constant_in_the_training_set() -> None:
     start = ggfn(epochs=1, seed=0)(training_plan(np.zeros(8)))
     [there] = start([PlanOnCluster(Plan(workflow(900.0), everywhere(DUCKDB)), CLUSTER)])
     more = [replace(CLUSTER, nodes=8), replace(CLUSTER, machine_speed=2.0)]

@@ -17,7 +17,7 @@ def operator(*inputs: int, kind: OperatorKind = OperatorKind.FILTER) -> Operator
     return Operator(kind, OperatorClass.RELATIONAL, inputs, 10, 8)
 
 
-def test_a_prefix_is_a_plan_of_its_own() -> None:
+def test_plan_prefix_is_a_valid_plan_with_renumbered_inputs() -> None:
     left, right = operator(0), operator(0, kind=OperatorKind.DISTINCT)
     known = SourceStatistics(columns=3)
     whole = Workflow((operator(), left, right, operator(1, 2)), known)
@@ -32,7 +32,7 @@ def test_a_prefix_is_a_plan_of_its_own() -> None:
     assert plan_prefix(two_sources, [1, 2]).workflow == Workflow((operator(), operator(0)))
 
 
-def test_a_prefix_without_what_it_reads_is_refused() -> None:
+def test_plan_prefix_without_its_inputs_is_refused() -> None:
     plan = Plan.on_one_platform(Workflow((operator(), operator(0))), Platform.DUCKDB)
     with pytest.raises(InvalidWorkflowError, match=r"operator 1 \(FILTER\) reads from operator 0"):
         plan_prefix(plan, [1])

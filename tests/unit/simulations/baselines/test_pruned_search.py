@@ -10,7 +10,7 @@ from fedperf_simulations.baselines.search import (
     exhaustive_search,
     pruned_search,
 )
-from tests.unit.client.optimizer.additive_worlds import (
+from tests.unit.client.optimizer.additive_workflows import (
     chain,
     random_costs,
     random_workflow,
@@ -22,7 +22,7 @@ SIXTY = range(60)
 
 
 @pytest.mark.parametrize("rule", PruningRule)
-def test_a_pruned_search_is_never_better_than_the_exact_one(rule: PruningRule) -> None:
+def test_pruned_search_is_never_better_than_exact_search(rule: PruningRule) -> None:
     for seed in SIXTY:
         costs = random_world(seed)
         found = pruned_search(costs, rule)
@@ -31,24 +31,24 @@ def test_a_pruned_search_is_never_better_than_the_exact_one(rule: PruningRule) -
         assert found.seconds[0] == pytest.approx(seconds_of(costs, tuple(found.plans[0].tolist())))
 
 
-def test_the_rules_keep_as_many_plans_as_they_keep_apart() -> None:
+def test_pruned_search_returns_one_plan_per_distinguished_state() -> None:
     costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
     kept = {rule: len(pruned_search(costs, rule, 100).plans) for rule in PruningRule}
     assert kept == {
         PruningRule.GREEDY: 1,
         PruningRule.TAIL: 3,
         PruningRule.DELAYED_GREEDY: 9,
-        PruningRule.OPEN_FRONTIER: 1,  # after a sink nothing is open
+        PruningRule.OPEN_FRONTIER: 1,  # after a sink no operator is open
     }
 
 
-def test_what_is_kept_differs_in_the_operators_placed_last() -> None:
+def test_delayed_greedy_search_returns_all_placements_of_the_last_two_operators() -> None:
     costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
     plans = pruned_search(costs, PruningRule.DELAYED_GREEDY, 100).plans
     assert {(a, b) for *_, a, b in plans.tolist()} == {(a, b) for a in range(3) for b in range(3)}
 
 
-def test_on_a_chain_that_is_warm_the_tail_is_enough() -> None:
+def test_pruned_search_on_a_chain_without_startup_cost_is_optimal() -> None:
     rng = np.random.default_rng(2)
     for _ in range(20):
         drawn = random_costs(rng, chain(8), 3)
@@ -64,7 +64,7 @@ def test_on_a_chain_that_is_warm_the_tail_is_enough() -> None:
             assert pruned_search(costs, rule).seconds[0] == pytest.approx(best)
 
 
-def test_who_keeps_more_apart_loses_less() -> None:
+def test_pruned_search_regret_decreases_with_more_distinguished_states() -> None:
     regrets: dict[PruningRule, list[float]] = {rule: [] for rule in PruningRule}
     rng = np.random.default_rng(3)
     for _ in range(40):
@@ -79,13 +79,13 @@ def test_who_keeps_more_apart_loses_less() -> None:
     assert 0 < means[PruningRule.OPEN_FRONTIER] < means[PruningRule.TAIL]
 
 
-def test_too_many_plans_are_not_all_looked_at() -> None:
+def test_exhaustive_search_with_too_many_assignments_is_refused() -> None:
     costs = random_costs(np.random.default_rng(0), chain(20), 3, forbidden=0.0)
     with pytest.raises(TooManyPlansError, match=f"{3**20} assignments are too many"):
         exhaustive_search(costs)
 
 
-def test_the_candidates_of_a_search_are_counted() -> None:
+def test_search_counts_its_candidate_plans() -> None:
     # A chain of 6 with 3 platforms, all of them cold.
     costs = random_costs(np.random.default_rng(1), chain(6), 3, forbidden=0.0)
     cold = np.ones(3)

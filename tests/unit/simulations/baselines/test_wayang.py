@@ -1,4 +1,4 @@
-"""Wayang's costs as the property files give them."""
+"""Tests of Wayang's cost model against the loads of its property files."""
 
 import os
 from pathlib import Path
@@ -39,7 +39,7 @@ def costs() -> WayangCosts:
 
 
 @needs_data
-def test_loads_are_those_of_the_files(costs: WayangCosts) -> None:
+def test_wayang_costs_match_the_loads_of_the_property_files(costs: WayangCosts) -> None:
     workflow = chain(OperatorKind.FILE_SOURCE, OperatorKind.FILTER)
     java = (1500 * ROWS + 1_400_000 + 25 * ROWS + 350_000) / 2.7e9
     spark = 4.5 + (700 * ROWS + 56_789 + 500 * ROWS + 56_789) / 2.7e9
@@ -48,7 +48,7 @@ def test_loads_are_those_of_the_files(costs: WayangCosts) -> None:
 
 
 @needs_data
-def test_a_switch_collects_and_distributes(costs: WayangCosts) -> None:
+def test_wayang_costs_of_platform_switch_are_added(costs: WayangCosts) -> None:
     workflow = chain(OperatorKind.FILE_SOURCE, OperatorKind.FILTER)
     mixed = Plan(workflow, (Platform.SPARK, Platform.POLARS))
     apart = 4.5 + (700 * ROWS + 56_789 + 25 * ROWS + 350_000) / 2.7e9
@@ -57,7 +57,7 @@ def test_a_switch_collects_and_distributes(costs: WayangCosts) -> None:
 
 
 @needs_data
-def test_rounds_count(costs: WayangCosts) -> None:
+def test_wayang_costs_of_training_scale_with_iterations(costs: WayangCosts) -> None:
     one, ten = (
         costs.seconds(
             Plan.on_one_platform(chain(OperatorKind.ML_TRAIN, iterations=rounds), Platform.PANDAS),
@@ -71,7 +71,7 @@ def test_rounds_count(costs: WayangCosts) -> None:
 @pytest.mark.parametrize(
     "expression", ["__import__('os')", "in0 ** 2", "in0 +", "in0 if in1 else 1"]
 )
-def test_an_expression_that_is_no_sum_of_products_is_refused(
+def test_wayang_costs_with_unsupported_expression_are_refused(
     tmp_path: Path, expression: str
 ) -> None:
     text = f'wayang.java.map.load = {{\\\n  "cpu":"${{{expression}}}"\\\n}}\n'
@@ -81,7 +81,7 @@ def test_an_expression_that_is_no_sum_of_products_is_refused(
         WayangCosts.read(tmp_path)
 
 
-def test_missing_loads_are_named(tmp_path: Path) -> None:
+def test_wayang_costs_with_missing_loads_are_refused_naming_them(tmp_path: Path) -> None:
     (tmp_path / "wayang-java-defaults.properties").write_text("wayang.java.cpu.mhz = 2700\n")
     with pytest.raises(InvalidWayangCostsError, match="needed: cogroup, distinct"):
         WayangCosts.read(tmp_path)

@@ -17,21 +17,23 @@ def measure(*options: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     "options", [("--large", "--train-only"), ("--sessions", "duckdb", "--comparisons")]
 )
-def test_one_set_is_measured_at_a_time(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_measure_with_two_sets_exits_with_2_and_writes_no_files(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     code, said = measure("--out", str(tmp_path), *options)
     assert code == 2
     assert "exclude" in said
     assert not any(tmp_path.iterdir())
 
 
-def test_a_kind_of_session_that_there_is_not_is_refused(tmp_path: Path) -> None:
+def test_measure_with_unknown_session_kind_exits_with_2(tmp_path: Path) -> None:
     code, said = measure("--out", str(tmp_path), "--sessions", "flink")
     assert code == 2
     assert "flink" in said
 
 
 @pytest.mark.slow
-def test_sessions_are_measured_and_installed_as_a_set_of_their_own(
+def test_measure_sessions_command_installs_its_own_measured_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "MEASURED_DIRECTORY", tmp_path / "logs")

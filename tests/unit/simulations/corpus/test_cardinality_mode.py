@@ -1,4 +1,4 @@
-"""What is given of a plan: all that a run counted, or what was known before it."""
+"""Tests of cardinality modes: all rows that a run counted, or those known before it."""
 
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.corpus.cardinality_mode import (
@@ -7,12 +7,12 @@ from fedperf_simulations.corpus.cardinality_mode import (
     asked_with,
     workflow_with,
 )
-from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+from tests.unit.simulations.experiments.intervals.synthetic_queries import queries
 
 PLANS = [PlanOnCluster(each.plan, each.cluster) for each in queries(12, seed=3)]
 
 
-def test_before_a_run_sources_and_earlier_queries_are_known_and_rows_between_are_not() -> None:
+def test_estimated_cardinality_mode_keeps_sources_and_hides_measured_rows() -> None:
     assert asked_with(PLANS, TRUE_ROWS) == PLANS
     for known, plan in zip(asked_with(PLANS, KNOWN_BEFORE), PLANS, strict=True):
         assert known.cluster == plan.cluster

@@ -1,4 +1,4 @@
-"""The comparison set is drawn as its design says, and runs for real in small."""
+"""Tests of the comparison set: its design, and a small real measurement of it."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ def of(tasks: Sequence[MeasurementTask], role: Role) -> dict[str, list[Measureme
     return found
 
 
-def test_drawing_is_a_function_of_the_seed(tasks: Sequence[MeasurementTask]) -> None:
+def test_comparison_set_is_deterministic_for_a_seed(tasks: Sequence[MeasurementTask]) -> None:
     small = ComparisonSettings(seed=5, workloads=12, series=1, exhaustive=1, spark_share=0.0)
     other = ComparisonSettings(seed=6, workloads=12, series=1, exhaustive=1, spark_share=0.0)
     assert small.tasks() == small.tasks()
@@ -60,19 +60,21 @@ def test_drawing_is_a_function_of_the_seed(tasks: Sequence[MeasurementTask]) -> 
     assert len({task.task_id for task in tasks}) == len(tasks)
 
 
-def test_every_plan_can_run(tasks: Sequence[MeasurementTask]) -> None:
+def test_comparison_set_plans_are_supported_by_their_platforms(
+    tasks: Sequence[MeasurementTask],
+) -> None:
     for task in tasks:
         pairs = zip(task.program.steps, task.platforms, strict=True)
         assert all(supports(step.operation, platform) for step, platform in pairs)
         assert task.rows <= MOST_ROWS[task.family] or task.role is Role.SERIES
 
 
-def test_no_workload_is_in_two_parts(tasks: Sequence[MeasurementTask]) -> None:
+def test_comparison_set_parts_share_no_workload(tasks: Sequence[MeasurementTask]) -> None:
     parts = [set(of(tasks, role)) for role in (Role.COMPARISON, Role.SERIES, Role.EXHAUSTIVE)]
     assert sum(map(len, parts)) == len(set.union(*parts))
 
 
-def test_all_families_are_compared_alike_on_single_and_mixed_plans(
+def test_comparison_set_covers_families_evenly_with_single_and_mixed_plans(
     tasks: Sequence[MeasurementTask],
 ) -> None:
     compared = of(tasks, Role.COMPARISON)
@@ -87,7 +89,9 @@ def test_all_families_are_compared_alike_on_single_and_mixed_plans(
         assert {task.runs for task in runs} == {RUNS[Role.COMPARISON]}
 
 
-def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[MeasurementTask]) -> None:
+def test_comparison_set_uses_memory_caps_and_spark_from_minimum_row_counts(
+    tasks: Sequence[MeasurementTask],
+) -> None:
     capped = [task for task in tasks if task.memory_bytes is not None]
     assert {task.memory_bytes for task in capped} == set(MEMORY_CAPS)
     assert min(task.rows for task in capped) >= CAPPED_FROM
@@ -97,7 +101,9 @@ def test_caps_and_spark_come_where_there_is_enough_to_do(tasks: Sequence[Measure
     assert all(len(set(task.platforms)) == 1 for task in on_spark)
 
 
-def test_a_series_is_one_program_at_every_size(tasks: Sequence[MeasurementTask]) -> None:
+def test_comparison_series_is_one_program_at_nine_input_sizes(
+    tasks: Sequence[MeasurementTask],
+) -> None:
     series = of(tasks, Role.SERIES)
     assert Counter(each[0].family for each in series.values()) == dict.fromkeys(Family, 1)
     for runs in series.values():
@@ -109,14 +115,14 @@ def test_a_series_is_one_program_at_every_size(tasks: Sequence[MeasurementTask])
             assert all(each.dataset.endswith(f"_{task.rows}") for each in reads)
 
 
-def test_a_program_at_another_size_is_the_same_workload(tasks: Sequence[MeasurementTask]) -> None:
+def test_rescaled_program_keeps_its_workload_name(tasks: Sequence[MeasurementTask]) -> None:
     for task in tasks[::50]:
         larger = rescaled(task.program, 3_000_000)
         assert workload_name(larger) == task.workload
         assert rescaled(larger, task.rows) == task.program
 
 
-def test_every_assignment_is_there_and_a_sink_stays_with_its_input(
+def test_exhaustive_part_has_every_assignment_with_sinks_beside_their_input(
     tasks: Sequence[MeasurementTask],
 ) -> None:
     exhaustive = of(tasks, Role.EXHAUSTIVE)
@@ -136,7 +142,7 @@ def test_every_assignment_is_there_and_a_sink_stays_with_its_input(
 
 
 @pytest.mark.slow
-def test_a_set_is_measured_and_a_capped_run_says_its_cap(
+def test_measured_comparison_set_completes_and_records_memory_caps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison_set, "CAPPED_FROM", 0)
@@ -165,6 +171,8 @@ def test_a_set_is_measured_and_a_capped_run_says_its_cap(
         ({"most_rows": 5}, "most_rows must be one of"),
     ],
 )
-def test_impossible_settings_are_refused(wrong: dict[str, float], message: str) -> None:
+def test_comparison_settings_with_invalid_values_are_refused(
+    wrong: dict[str, float], message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ComparisonSettings(seed=1, **wrong)  # type: ignore[arg-type]

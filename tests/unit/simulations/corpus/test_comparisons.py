@@ -1,4 +1,4 @@
-"""Cases are read as they were measured, and no logical plan is in two folds."""
+"""Tests of comparison cases: their measured run times, and folds that share no logical plan."""
 
 import math
 from collections import Counter
@@ -22,7 +22,7 @@ from fedperf_simulations.corpus.measured_log import (
     compact,
     record_of,
 )
-from tests.unit.simulations.compared import (
+from tests.unit.simulations.comparison_cases import (
     CLUSTER,
     DUCKDB,
     PANDAS,
@@ -54,7 +54,7 @@ def measured(path: Path, runs: list[tuple[str, Assignment, float]]) -> Path:
     return path
 
 
-def test_a_case_has_the_run_time_of_each_plan(tmp_path: Path) -> None:
+def test_comparison_case_has_the_run_time_of_each_plan(tmp_path: Path) -> None:
     duckdb, polars, pandas = (everywhere(each) for each in (DUCKDB, POLARS, PANDAS))
     runs = [("c1-0", duckdb, 2.0), ("c1-1", polars, 1.0), ("c2-0", duckdb, 3.0)]
     path = measured(tmp_path / "set.parquet", [*runs, ("c1-2", pandas, math.inf)])
@@ -73,7 +73,7 @@ def test_a_case_has_the_run_time_of_each_plan(tmp_path: Path) -> None:
     assert first.on_one_platform() == {DUCKDB: 2.0, POLARS: 1.0, PANDAS: math.inf}
 
 
-def test_sizes_of_one_workload_share_a_fold_and_folds_are_even() -> None:
+def test_folds_keep_sizes_of_one_workload_together_and_are_balanced() -> None:
     cases = [
         case(f"{number}-{rows}", {everywhere(DUCKDB): 1.0}, workload=str(number), rows=rows)
         for number in range(23)

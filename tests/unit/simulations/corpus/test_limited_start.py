@@ -1,4 +1,4 @@
-"""Simulations of joining begin with a start that knows little, all else with the shipped one."""
+"""Tests of the limited pretrained model, which only simulations of joining use."""
 
 import os
 
@@ -21,7 +21,9 @@ from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.model.ggfn import model_from_arrays
 
 
-def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limited_pretrained_model_is_active_only_within_its_context(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv(PRETRAINED_VARIABLE, raising=False)
     assert pretrained_model_path() == PRETRAINED_PATH
     with start_in_use(LIMITED_START_PATH):
@@ -34,14 +36,16 @@ def test_it_is_in_use_for_as_long_as_it_is_asked_for(monkeypatch: pytest.MonkeyP
     assert PRETRAINED_VARIABLE not in os.environ
 
 
-def test_another_choice_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretrained_model_context_restores_previous_environment_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(PRETRAINED_VARIABLE, "mine.safetensors")
     with start_in_use(LIMITED_START_PATH):
         pass
     assert str(pretrained_model_path()) == "mine.safetensors"
 
 
-def test_the_start_that_ships_knows_more() -> None:
+def test_shipped_pretrained_model_has_lower_error_than_the_limited_one() -> None:
     plans = load_public_plans()
     shipped, limited = (
         error_on(model_from_arrays(each().arrays), plans)

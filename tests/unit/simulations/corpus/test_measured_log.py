@@ -1,4 +1,4 @@
-"""What a log of measurements says is still to be run, and which run of a task counts."""
+"""Tests of the measurement log: tasks that remain, and the attempt of a task that counts."""
 
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -36,14 +36,14 @@ def waiting(log: MeasuredLog) -> list[str]:
     return [t.task_id for t in log.waiting(TASKS, disturbed_cores=LIMIT, repeats=REPEATS)]
 
 
-def test_what_was_never_run_comes_before_what_was_disturbed(tmp_path: Path) -> None:
+def test_measured_log_lists_unmeasured_tasks_before_disturbed_ones(tmp_path: Path) -> None:
     log = MeasuredLog(tmp_path / "log.jsonl", asdict(SETTINGS))
     run(log, TASKS[0], busy=1.0)
     run(log, TASKS[1], busy=0.1)
     assert waiting(log) == [TASKS[2].task_id, TASKS[0].task_id]
 
 
-def test_a_disturbed_task_is_repeated_at_most_twice(tmp_path: Path) -> None:
+def test_measured_log_repeats_a_disturbed_task_at_most_twice(tmp_path: Path) -> None:
     log = MeasuredLog(tmp_path / "log.jsonl", asdict(SETTINGS))
     for task in TASKS[1:]:
         run(log, task, busy=0.0)
@@ -53,7 +53,7 @@ def test_a_disturbed_task_is_repeated_at_most_twice(tmp_path: Path) -> None:
     assert waiting(log) == []
 
 
-def test_an_undisturbed_repetition_settles_a_task_and_counts(tmp_path: Path) -> None:
+def test_measured_log_uses_the_least_disturbed_attempt_of_a_task(tmp_path: Path) -> None:
     log = MeasuredLog(tmp_path / "log.jsonl", asdict(SETTINGS))
     for busy in (1.0, 0.2, 0.9):
         run(log, TASKS[0], busy=busy)
@@ -62,7 +62,7 @@ def test_an_undisturbed_repetition_settles_a_task_and_counts(tmp_path: Path) -> 
     assert (counted["host_busy_cores"], counted["attempts"]) == (0.2, 3)
 
 
-def test_settings_of_another_set_are_another_log(tmp_path: Path) -> None:
+def test_measured_log_reopened_with_equal_settings_lists_all_tasks(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     MeasuredLog(path, asdict(SETTINGS))
     begun = path.read_bytes()

@@ -1,4 +1,4 @@
-"""A prefix of a measured plan took what its segments took."""
+"""Tests of measured partial plans: their run times follow from those of their segments."""
 
 import math
 from datetime import UTC, datetime
@@ -10,7 +10,14 @@ from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.prefixes import plan_prefix
 from fedperf_simulations.corpus.training_set import prefixes
-from tests.unit.simulations.compared import CLUSTER, DUCKDB, PANDAS, POLARS, PROGRAM, workflow
+from tests.unit.simulations.comparison_cases import (
+    CLUSTER,
+    DUCKDB,
+    PANDAS,
+    POLARS,
+    PROGRAM,
+    workflow,
+)
 
 
 def executed(*platforms: Assignment) -> Execution:
@@ -25,7 +32,7 @@ def executed(*platforms: Assignment) -> Execution:
     )
 
 
-def test_every_end_of_a_segment_but_the_last_is_a_prefix() -> None:
+def test_measured_prefix_exists_for_every_segment_end_except_the_last() -> None:
     execution = executed((DUCKDB, POLARS, PANDAS, PANDAS))
     first, second = prefixes(execution, PROGRAM, [0.25, 0.5, 0.125])
     assert first.plan == plan_prefix(execution.plan, [0])
@@ -34,10 +41,10 @@ def test_every_end_of_a_segment_but_the_last_is_a_prefix() -> None:
     assert math.exp(second.log_seconds) == pytest.approx(0.75)
 
 
-def test_one_segment_has_no_prefix() -> None:
+def test_measured_prefixes_of_one_segment_plan_are_empty() -> None:
     assert list(prefixes(executed((DUCKDB,) * 4), PROGRAM, [1.0])) == []
 
 
-def test_timings_of_another_plan_are_refused() -> None:
+def test_measured_prefixes_with_wrong_number_of_timings_are_refused() -> None:
     with pytest.raises(ValueError, match="zip"):
         list(prefixes(executed((DUCKDB, POLARS, PANDAS, PANDAS)), PROGRAM, [0.25, 0.5]))

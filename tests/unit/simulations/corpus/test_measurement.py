@@ -36,7 +36,7 @@ def run(log: Path, *, at_most: int | None = None) -> MeasuringSummary:
     )
 
 
-def test_the_order_is_random_and_complete() -> None:
+def test_run_order_is_a_seeded_permutation_of_all_tasks() -> None:
     tasks = MeasuringSettings(seed=1, workloads=50, comparisons=5).tasks()
     ordered = run_order(tasks, 1)
     assert ordered != tasks
@@ -45,7 +45,7 @@ def test_the_order_is_random_and_complete() -> None:
 
 
 @pytest.mark.slow
-def test_a_measured_set_is_resumed_and_written_compactly(tmp_path: Path) -> None:
+def test_measurement_resumes_after_truncated_line_and_compacts_to_a_file(tmp_path: Path) -> None:
     log, history = tmp_path / "log.jsonl", tmp_path / "set.parquet"
     first = run(log, at_most=1)
     assert first.done == 1
@@ -68,7 +68,7 @@ def test_a_measured_set_is_resumed_and_written_compactly(tmp_path: Path) -> None
     assert "version.duckdb" in metadata
 
 
-def test_a_log_of_other_settings_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_measurement_with_log_of_other_settings_is_refused_and_unchanged(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(b'{"format":1,"settings":{"seed":6}}\n')
     with pytest.raises(ConfigurationError, match="other settings"):
@@ -77,20 +77,20 @@ def test_a_log_of_other_settings_is_refused_and_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"no json\n", b"[]\n", b'{"format":7}\n'])
-def test_a_file_that_is_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_compact_of_invalid_measurement_log_is_refused(tmp_path: Path, content: bytes) -> None:
     log = tmp_path / "log.jsonl"
     log.write_bytes(content)
     with pytest.raises(InvalidInputError, match="not a log of measurements"):
         compact(log, tmp_path / "set.parquet", provenance={})
 
 
-def test_a_log_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+def test_compact_of_missing_measurement_log_raises_storage_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read or write"):
         compact(tmp_path / "nothing", tmp_path / "set.parquet", provenance={})
 
 
 def scripted(*seconds: float | None) -> Callable[[], Trial]:
-    """Trials that take so long, one after the other; None fails."""
+    """Return a trial function with these run times, one after the other. None fails."""
     left = iter(seconds)
 
     def once() -> Trial:
@@ -109,7 +109,7 @@ def scripted(*seconds: float | None) -> Callable[[], Trial]:
         ((10.0,), 10.0),
     ],
 )
-def test_a_plan_runs_again_while_it_is_short_and_its_median_counts(
+def test_short_plan_is_measured_repeatedly_and_its_median_counts(
     seconds: tuple[float, ...], counts: float
 ) -> None:
     trial, found = in_a_row(scripted(*seconds), at_most=3)
@@ -117,7 +117,7 @@ def test_a_plan_runs_again_while_it_is_short_and_its_median_counts(
     assert trial.measurement == Measurement(counts)
 
 
-def test_a_plan_that_fails_once_has_failed() -> None:
+def test_plan_failing_once_among_repeats_counts_as_failed() -> None:
     trial, found = in_a_row(scripted(0.1, None, 0.1), at_most=3)
     assert (trial.status, found) == (ExecutionStatus.FAILED, [0.1])
     assert in_a_row(scripted(0.1, 0.2), at_most=1)[1] == [0.1]

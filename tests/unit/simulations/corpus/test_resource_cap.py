@@ -43,18 +43,18 @@ def said(cap: Cap, program: str) -> str:
 
 @needs_control_groups
 @pytest.mark.parametrize("cores", [0.5, 0.25])
-def test_the_kernel_holds_a_process_to_its_share_of_a_core(cores: float) -> None:
+def test_resource_cap_limits_a_process_to_its_share_of_a_core(cores: float) -> None:
     assert said(Cap(cores, HALF.memory_bytes), BUSY) == f"{cores} True\n"
 
 
 @needs_control_groups
-def test_a_process_that_wants_more_memory_is_killed() -> None:
+def test_resource_cap_kills_a_process_exceeding_its_memory() -> None:
     assert said(Cap(1.0, 1 << 28), HUNGRY) == ""
     assert said(Cap(1.0, 1 << 30), HUNGRY) == f"{1 << 29}\n"
 
 
 @needs_control_groups
-def test_no_group_stays() -> None:
+def test_resource_cap_removes_its_control_groups_afterwards() -> None:
     before = groups()
     with joining(HALF, ("true",)) as command:
         assert len(groups()) == len(before) + 2
@@ -62,7 +62,7 @@ def test_no_group_stays() -> None:
     assert groups() == before
 
 
-def test_without_control_groups_it_is_one_clear_error(
+def test_resource_cap_without_control_groups_raises_configuration_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource_cap, "CONTROL_GROUPS", tmp_path)
@@ -76,16 +76,16 @@ def test_without_control_groups_it_is_one_clear_error(
 
 
 @pytest.mark.parametrize("cores", [0.0, 1.5, float("nan")])
-def test_a_share_that_makes_no_sense_is_refused(cores: float) -> None:
+def test_resource_cap_with_invalid_core_share_is_refused(cores: float) -> None:
     with pytest.raises(ConfigurationError, match="CPU limit"):
         Cap(cores, HALF.memory_bytes)
 
 
-def test_too_little_memory_is_refused() -> None:
+def test_resource_cap_with_too_little_memory_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="256 MiB"):
         Cap(0.5, 1_000_000)
 
 
-def test_what_is_known_of_the_cap_is_a_slower_machine_with_less_memory() -> None:
+def test_resource_cap_describes_a_slower_machine_with_less_memory() -> None:
     machine = ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 34, machine_speed=0.9)
     assert HALF.of(machine) == ClusterConfig(1, 1, HALF.memory_bytes, 0.45)

@@ -1,4 +1,4 @@
-"""What cost models learn from: workloads that are known, and of sessions what was known before."""
+"""Tests of the training set of cost models: known workloads, and sessions with estimates."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from fedperf_simulations.data.datasets import MACHINE_SPEED, is_measured
 from tests.unit.client.executions import make_execution
 
 
-def test_sessions_are_learned_from_as_counted_and_as_known_before() -> None:
+def test_training_plan_uses_sessions_with_actual_and_estimated_cardinalities() -> None:
     execution = make_execution(1, workload="shop/join/1")
     other = replace(make_execution(2), workload="shop/join/2")
     measurements = Measurements((), (), {}, 0, sessions=(execution, other))
@@ -27,7 +27,7 @@ def test_sessions_are_learned_from_as_counted_and_as_known_before() -> None:
 
 
 @pytest.mark.slow
-def test_everything_was_measured_on_one_machine() -> None:
+def test_measured_corpus_comes_from_one_machine_speed() -> None:
     measurements = Measurements.read(0)
     clusters = [each.cluster for each in (*measurements.executions, *measurements.sessions)]
     clusters += [each.cluster for each in (*measurements.cases, *measurements.further)]

@@ -1,4 +1,4 @@
-"""What is measured is drawn as the settings say, and again when they are the same."""
+"""Tests of drawn workloads: they follow the settings and are deterministic."""
 
 from statistics import median
 
@@ -14,14 +14,14 @@ from fedperf_simulations.corpus.resource_cap import Cap
 from fedperf_simulations.corpus.workload_draws import MeasuringSettings, comparison_plans
 
 
-def test_drawing_is_a_function_of_the_seed() -> None:
+def test_measuring_settings_tasks_are_deterministic_for_a_seed() -> None:
     settings = MeasuringSettings(seed=1, workloads=60, comparisons=5)
     assert settings.tasks() == settings.tasks()
     other = MeasuringSettings(seed=2, workloads=60, comparisons=5)
     assert settings.tasks() != other.tasks()
 
 
-def test_every_workload_is_another_and_every_plan_can_run() -> None:
+def test_drawn_workloads_are_distinct_with_supported_plans() -> None:
     tasks = MeasuringSettings(seed=1, workloads=400, comparisons=40).tasks()
     drawn = [task for task in tasks if task.role is Role.DRAWN]
     assert len({task.workload for task in drawn}) == 400
@@ -33,7 +33,7 @@ def test_every_workload_is_another_and_every_plan_can_run() -> None:
 
 
 @pytest.mark.slow
-def test_shares_are_those_of_the_settings() -> None:
+def test_drawn_tasks_match_the_shares_of_the_settings() -> None:
     tasks = MeasuringSettings(seed=1, workloads=1000, comparisons=100).tasks()
     drawn = [task for task in tasks if task.role is Role.DRAWN]
     assert 0.11 < sum(task.threads == 2 for task in drawn) / 1000 < 0.19
@@ -43,7 +43,7 @@ def test_shares_are_those_of_the_settings() -> None:
     assert len({t.workload for t in tasks if t.role is Role.COMPARISON}) == 100
 
 
-def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
+def test_compared_workload_runs_on_every_platform_that_supports_it() -> None:
     tasks = MeasuringSettings(seed=1, workloads=50, comparisons=20).tasks()
     for compared in {t.workload for t in tasks if t.role is Role.COMPARISON}:
         runs = [task for task in tasks if task.workload == compared]
@@ -54,7 +54,7 @@ def test_a_compared_workload_is_run_on_every_platform_that_can() -> None:
             assert (platform,) * steps in plans
 
 
-def test_plans_can_be_drawn_among_some_platforms_under_a_cap() -> None:
+def test_drawn_plans_can_be_limited_to_platforms_and_a_memory_cap() -> None:
     some = (Platform.DUCKDB, Platform.PANDAS)
     settings = MeasuringSettings(
         seed=1, workloads=60, comparisons=0, among=some, cap=Cap(0.5, 1 << 30)
@@ -64,7 +64,7 @@ def test_plans_can_be_drawn_among_some_platforms_under_a_cap() -> None:
     assert {task.memory_bytes for task in tasks} == {1 << 30}
 
 
-def test_learning_is_also_compared_with_the_specialist() -> None:
+def test_comparison_plans_of_ml_workload_include_duckdb_with_sklearn() -> None:
     tasks = MeasuringSettings(seed=1, workloads=50, comparisons=0).tasks()
     credit = next(task.program for task in tasks if task.family is Family.CREDIT)
     kinds = [set(plan) for plan in comparison_plans(credit)]
@@ -82,12 +82,12 @@ def test_learning_is_also_compared_with_the_specialist() -> None:
         {"small_weight": -0.5},
     ],
 )
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+def test_measuring_settings_with_invalid_values_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError):
         MeasuringSettings(seed=1, **wrong)  # type: ignore[arg-type]
 
 
-def test_large_workloads_are_hundreds_of_times_as_large_on_engines_that_hold_them() -> None:
+def test_large_settings_draw_inputs_over_100_times_larger_on_three_engines() -> None:
     usual = median(task.rows for task in measuring_settings(1, 300, None, quick=False).tasks())
     large = large_settings(1, 300, quick=False)
     rows = [task.rows for task in large.tasks()]
@@ -99,6 +99,6 @@ def test_large_workloads_are_hundreds_of_times_as_large_on_engines_that_hold_the
     assert MeasuringSettings(1).most_rows == 10_000_000
 
 
-def test_sizes_that_leave_nothing_to_draw_are_refused() -> None:
+def test_measuring_settings_with_empty_row_range_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="least_rows"):
         MeasuringSettings(1, least_rows=3_000, most_rows=1_000)

@@ -1,4 +1,4 @@
-"""The slices as tables: the same ones, every repeat, inputs that differ by nodes alone."""
+"""Tests of C3O slices as tables: every repeat, and inputs that differ by nodes alone."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from fedperf_simulations.data.c3o import load, slices
 from tests.unit.simulations.public_files import NODES, REPEATS, with_c3o
 
 
-def test_slices_are_those_of_the_reader_of_features(tmp_path: Path) -> None:
+def test_c3o_slices_match_those_of_the_feature_loader(tmp_path: Path) -> None:
     data = with_c3o(tmp_path)
     found, known = slices(data), load(data)
     assert tuple(each.name for each in found) == known.new_participants
@@ -22,14 +22,14 @@ def test_slices_are_those_of_the_reader_of_features(tmp_path: Path) -> None:
         )
 
 
-def test_a_configuration_has_all_its_repeats_and_their_median(tmp_path: Path) -> None:
+def test_c3o_slice_configuration_has_all_repeats_and_their_median(tmp_path: Path) -> None:
     for each in slices(with_c3o(tmp_path)):
         medians = [float(np.median(repeats)) for repeats in each.repeats]
         np.testing.assert_array_equal(medians, each.configurations.seconds)
         assert {len(repeats) for repeats in each.repeats} == {REPEATS}
 
 
-def test_configurations_of_an_input_differ_by_their_nodes_alone(tmp_path: Path) -> None:
+def test_c3o_slice_configurations_of_one_input_differ_only_in_nodes(tmp_path: Path) -> None:
     for each in slices(with_c3o(tmp_path)):
         inputs = each.inputs()
         assert sorted(np.concatenate(inputs).tolist()) == list(range(24))

@@ -1,4 +1,4 @@
-"""The 736 runs are read as their paper read them."""
+"""Tests of the 736 shared runs: they are read as their paper read them."""
 
 from pathlib import Path
 
@@ -32,14 +32,14 @@ def runs(data: Path) -> tuple[JobRuns, ...]:
     return load_runs(data)
 
 
-def test_there_are_736_runs_on_distinct_configurations(runs: tuple[JobRuns, ...]) -> None:
+def test_shared_runs_are_736_on_distinct_configurations(runs: tuple[JobRuns, ...]) -> None:
     assert [len(each) for each in runs] == [36, 150, 140, 140, 270]
     for each in runs:
         assert len(np.unique(each.grid.inputs, axis=0)) == len(each)
 
 
 @pytest.mark.parametrize("size", [*SMALL_SIZES, None])
-def test_on_its_own_splits_the_papers_ernest_has_its_published_error(
+def test_ernest_on_published_splits_reproduces_its_published_error(
     data: Path, runs: tuple[JobRuns, ...], size: int | None
 ) -> None:
     table = published(data)
@@ -56,7 +56,7 @@ def _ernest_error(runs: JobRuns, job: int, size: int | None, repeat: int) -> flo
     return 100 * float(np.mean(np.abs(predict(asked) / truth - 1)))
 
 
-def test_runs_elsewhere_are_of_other_machine_types_and_the_same_arguments(
+def test_runs_elsewhere_use_other_machine_types_and_the_same_arguments(
     runs: tuple[JobRuns, ...],
 ) -> None:
     data = public_data("c3o-experiments")
@@ -68,14 +68,14 @@ def test_runs_elsewhere_are_of_other_machine_types_and_the_same_arguments(
         assert {tuple(row) for row in found.inputs[:, 1:].tolist()} <= known
 
 
-def test_a_split_is_of_the_size_asked_for_and_leaves_no_row_out() -> None:
+def test_shared_runs_split_has_requested_size_and_covers_all_rows() -> None:
     for size, trained in ((9, 9), (None, 40)):
         parts = split(1, 50, size, 3, seed=2)
         assert len(parts.train) == trained
         assert sorted([*parts.train, *parts.test]) == list(range(50))
 
 
-def test_another_seed_and_another_repeat_are_other_splits() -> None:
+def test_shared_runs_split_differs_for_each_seed_and_repeat() -> None:
     drawn = {
         tuple(split(0, 36, 9, repeat, seed=seed).train.tolist())
         for seed in range(3)
@@ -84,7 +84,7 @@ def test_another_seed_and_another_repeat_are_other_splits() -> None:
     assert len(drawn) == 3 * REPEATS
 
 
-def test_missing_data_are_named(tmp_path: Path) -> None:
+def test_shared_runs_loader_with_missing_data_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         load_runs(None)
     with pytest.raises(MissingDataError, match=r"sort\.csv"):

@@ -1,4 +1,4 @@
-"""The TOKIO runs: points, organizations, kernel."""
+"""Tests of the TOKIO runs: points, organizations and kernel."""
 
 from pathlib import Path
 
@@ -23,14 +23,14 @@ def points() -> tokio.Points:
     )
 
 
-def test_the_kernel_is_a_covariance_and_own_points_tell_most() -> None:
+def test_tokio_kernel_is_a_covariance_with_largest_values_on_the_diagonal() -> None:
     covariance = points().covariance()
     np.testing.assert_array_equal(covariance, covariance.T)
     assert np.linalg.eigvalsh(covariance)[0] > 0
     assert np.all(np.argmax(covariance, axis=1) == np.arange(len(covariance)))
 
 
-def test_physics_knows_what_is_faster() -> None:
+def test_tokio_physics_orders_slow_and_fast_platforms() -> None:
     some = points()
     slow, fast = (list(some.platforms).index(each) for each in ("edison-scratch1", "cori-knl"))
     moved = tokio.Points(
@@ -40,7 +40,7 @@ def test_physics_knows_what_is_faster() -> None:
     assert moved.physics(tokio.BANDWIDTH)[slow] < moved.physics(tokio.BANDWIDTH)[fast]
 
 
-def test_missing_data_are_named(tmp_path: Path) -> None:
+def test_tokio_loader_with_missing_data_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         tokio.load(None)
     with pytest.raises(MissingDataError, match="csv"):
@@ -48,7 +48,7 @@ def test_missing_data_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_year_of_probes_has_six_organizations_and_two_units() -> None:
+def test_tokio_probes_have_expected_run_counts_and_two_privacy_units() -> None:
     runs = tokio.load(public_data(tokio.FOLDER))
     sizes = {each: len(runs.of(each)) for each in tokio.PEAKS}
     assert sum(sizes.values()) == len(runs.point)

@@ -1,4 +1,4 @@
-"""The demo in a small form, end to end, with the ordinary programs."""
+"""Tests of the demo in a small form, end to end, with the ordinary programs."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def left_running(out: Path) -> list[str]:
-    """Command lines of programs that still work in `out`."""
+    """Return the command lines of processes that still work in `out`."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
@@ -29,7 +29,7 @@ def left_running(out: Path) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_the_demo_tells_its_three_parts_with_one_command(tmp_path: Path) -> None:
+def test_demo_command_runs_all_three_parts_and_writes_summary_and_report(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [str(SIM), "demo", "--quick", "--seed", "3", "--out", str(out), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=590)
@@ -57,7 +57,7 @@ def test_the_demo_tells_its_three_parts_with_one_command(tmp_path: Path) -> None
     assert not left_running(out)
 
 
-def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
+def test_demo_interrupted_exits_with_130_and_stops_all_processes(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     demo = subprocess.Popen(
         [SIM, "demo", "--quick", "--out", out], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

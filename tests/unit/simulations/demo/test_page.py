@@ -13,12 +13,12 @@ from fedperf_simulations.demo.summary import (
     of_five_seeds,
     show_summary,
 )
-from tests.unit.simulations.findings import ALDER, NOTICED, SUMMARY, YEAR
+from tests.unit.simulations.demo_summary import ALDER, NOTICED, SUMMARY, YEAR
 
 EVIL = "<script>alert('&')</script>$x_1$"
 
 
-def test_the_page_has_every_verdict_with_its_spread_and_every_figure_behind_it() -> None:
+def test_demo_report_shows_every_finding_with_its_interval_and_figures() -> None:
     text = page(SUMMARY)
     for figure in ("x1.95", "x1.61", "x1.21", "x3.12", "no answer", "x1.51", "x1.37", "x1.26"):
         assert figure in text
@@ -32,7 +32,7 @@ def test_the_page_has_every_verdict_with_its_spread_and_every_figure_behind_it()
         assert of_five_seeds(each.own_runs) in text
 
 
-def test_what_got_worse_is_not_coloured_as_better() -> None:
+def test_demo_report_marks_higher_error_as_worse() -> None:
     assert page(SUMMARY).count('class="told better"') == 2
     old, new = YEAR.machines
     worse = replace(old, change=replace(old.change, percent=9.0, low=4.0, high=14.0))
@@ -40,7 +40,7 @@ def test_what_got_worse_is_not_coloured_as_better() -> None:
     assert text.count('class="told worse"') == 1
 
 
-def test_everything_that_comes_from_elsewhere_is_escaped() -> None:
+def test_demo_report_escapes_untrusted_text() -> None:
     organization = replace(
         ALDER,
         name=EVIL,
@@ -62,20 +62,20 @@ def test_everything_that_comes_from_elsewhere_is_escaped() -> None:
     assert text.count("&lt;script&gt;") >= 8
 
 
-def test_the_page_fetches_nothing() -> None:
+def test_demo_report_loads_no_external_resources() -> None:
     text = page(SUMMARY)
-    # Names of XML vocabularies and of licences are no addresses to fetch from.
+    # Names of XML vocabularies and of licences are not addresses to fetch from.
     assert not re.findall(r"(?:src|href)\s*=\s*[\"'](?!#)|url\((?!#)|@import", text)
 
 
-def test_the_page_is_the_same_for_the_same_summary(tmp_path: Path) -> None:
+def test_demo_report_is_deterministic_for_a_summary(tmp_path: Path) -> None:
     write_report(tmp_path / "a.html", SUMMARY)
     write_report(tmp_path / "b.html", SUMMARY)
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_the_terminal_shows_a_line_for_each_finding(width: int) -> None:
+def test_demo_terminal_summary_has_one_line_per_finding(width: int) -> None:
     written = StringIO()
     show_summary(SUMMARY, Console(file=written, width=width))
     lines = written.getvalue().splitlines()

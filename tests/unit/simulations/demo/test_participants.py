@@ -1,4 +1,4 @@
-"""Nobody is judged by what anybody knows, and the start never saw what the newcomer runs."""
+"""Tests of demo participants: disjoint workloads, and a family that pretraining excludes."""
 
 from datetime import timedelta
 
@@ -22,7 +22,7 @@ FAMILIES = ("credit", "tpch")
 
 
 def segment(name: str, count: int = 40) -> list[Execution]:
-    """Every second workload is of the new family."""
+    """Return workloads, every second one of which is of the new family."""
     return [
         make_execution(number, workload=f"{FAMILIES[number % 2]}-{name}-{number}")
         for number in range(count)
@@ -33,7 +33,7 @@ SEGMENTS = tuple(segment(name) for name in ("whole", "capped", "new"))
 
 
 def workloads(cast: DemoParticipants) -> list[set[str]]:
-    """Of the members, the newcomer, and who it is judged by."""
+    """Return the workloads of the members, of the new participant and of its held-out set."""
     members = {each.workload for year in cast.organizations for each in year.labelled}
     return [
         members,
@@ -42,7 +42,7 @@ def workloads(cast: DemoParticipants) -> list[set[str]]:
     ]
 
 
-def test_no_workload_is_given_twice() -> None:
+def test_demo_participants_share_no_workload_with_new_participant_or_held_out() -> None:
     cast = cast_of(SEGMENTS, SIZE, seed=1)
     members, newcomer, asked = workloads(cast)
     assert not members & newcomer
@@ -52,7 +52,7 @@ def test_no_workload_is_given_twice() -> None:
     assert (len(cast.old_machine), len(cast.new_machine), len(cast.pretraining)) == (3, 3, 5)
 
 
-def test_the_newcomer_runs_the_family_that_the_start_does_not_know() -> None:
+def test_demo_new_participant_runs_a_family_absent_from_pretraining() -> None:
     cast = cast_of(SEGMENTS, SIZE, seed=1)
     assert all(is_new_family(each) for each in (*cast.new_participant, *cast.similar_to_new))
     only_new = [[e for e in each if is_new_family(e)] for each in SEGMENTS]
@@ -60,7 +60,7 @@ def test_the_newcomer_runs_the_family_that_the_start_does_not_know() -> None:
         cast_of(only_new, SIZE, seed=1)
 
 
-def test_members_run_two_segments_until_the_cap_and_the_third_since() -> None:
+def test_demo_organizations_run_two_segments_before_the_cap_and_third_after() -> None:
     cast = cast_of(SEGMENTS, SIZE, seed=1)
     period = SIZE.calendar().period
     for year in cast.organizations:
@@ -71,7 +71,7 @@ def test_members_run_two_segments_until_the_cap_and_the_third_since() -> None:
         assert [each.workload.split("-")[1] for each in after] == ["capped"] * SIZE.own
 
 
-def test_a_seed_deals_anew_and_the_same_seed_deals_the_same() -> None:
+def test_demo_participants_are_deterministic_for_a_seed() -> None:
     one, again, other = (workloads(cast_of(SEGMENTS, SIZE, seed=seed)) for seed in (1, 1, 2))
     assert one == again != other
 
@@ -79,14 +79,14 @@ def test_a_seed_deals_anew_and_the_same_seed_deals_the_same() -> None:
 @pytest.mark.parametrize(
     ("change", "words"), [({"own": 7}, "7 of 6"), ({"cap_window": 4}, "got 4")]
 )
-def test_a_year_that_cannot_be_is_refused(change: dict[str, int], words: str) -> None:
+def test_demo_year_size_with_invalid_values_is_refused(change: dict[str, int], words: str) -> None:
     fields = {"windows": 4, "cap_window": 2, "own": 4, "pool": 6}
     with pytest.raises(ConfigurationError, match=words):
         YearSize(**{**fields, **change})
 
 
 @pytest.mark.parametrize("size", [YearSize(), QUICK_YEAR])
-def test_the_calendar_is_the_default_one_with_fewer_windows_and_rounds(size: YearSize) -> None:
+def test_demo_year_calendar_has_default_slots_and_reduced_windows(size: YearSize) -> None:
     table = size.calendar()
     assert (table.period.windows, table.period.window) == (size.windows, timedelta(weeks=4))
     assert len(table.report_slots) == 3

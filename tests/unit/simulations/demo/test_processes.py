@@ -25,12 +25,12 @@ def programs(tmp_path: Path) -> "Programs":
     return Programs(tmp_path / "logs", dict(os.environ))
 
 
-def test_a_program_answers_with_what_it_prints(programs: Programs) -> None:
+def test_program_facts_returns_the_json_that_the_program_prints(programs: Programs) -> None:
     with programs:
         assert programs.facts(python("print('{\"a\": 1}')")) == {"a": 1}
 
 
-def test_a_failure_names_the_step_the_reason_and_the_log(programs: Programs) -> None:
+def test_program_failure_message_names_step_reason_and_log(programs: Programs) -> None:
     failing = python("import sys; print('error: no room', file=sys.stderr); sys.exit(4)")
     with programs, pytest.raises(StepFailedError) as caught:
         programs.call(failing)
@@ -40,12 +40,12 @@ def test_a_failure_names_the_step_the_reason_and_the_log(programs: Programs) -> 
     assert "no room" in programs.log_of("one.log")
 
 
-def test_a_program_that_takes_too_long_is_ended(programs: Programs) -> None:
+def test_program_exceeding_its_time_limit_is_stopped(programs: Programs) -> None:
     with programs, pytest.raises(StepFailedError, match=r"longer than 0\.3 s"):
         programs.call(python("import time; time.sleep(60)", seconds=0.3))
 
 
-def test_lines_come_as_they_are_printed_and_a_failure_fails_the_step(programs: Programs) -> None:
+def test_program_lines_are_streamed_and_a_failing_exit_raises(programs: Programs) -> None:
     code = "import sys; print('one', flush=True); print('two', flush=True); sys.exit(4)"
     with programs:
         lines = programs.lines(python(code))
@@ -54,7 +54,7 @@ def test_lines_come_as_they_are_printed_and_a_failure_fails_the_step(programs: P
             next(lines)
 
 
-def test_of_several_steps_the_one_is_named_that_failed_by_itself(programs: Programs) -> None:
+def test_concurrent_programs_report_the_step_that_failed_by_itself(programs: Programs) -> None:
     waiting = python("import time; time.sleep(60)", step="waiting")
     failing = python("import sys; sys.exit('no room')", step="failing")
 
@@ -65,24 +65,26 @@ def test_of_several_steps_the_one_is_named_that_failed_by_itself(programs: Progr
         programs.together([lambda: list(programs.lines(waiting)), nested], at_once=2)
 
 
-def test_a_program_computes_in_one_thread_whatever_the_user_has_set(tmp_path: Path) -> None:
+def test_program_runs_in_one_thread_despite_environment_settings(tmp_path: Path) -> None:
     many = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "7"}
     with Programs(tmp_path / "logs", {**os.environ, **many}) as programs:
         assert programs.facts(python("import torch; print(torch.get_num_threads())")) == 1
 
 
-def test_what_is_no_json_fails_the_step(programs: Programs) -> None:
+def test_program_facts_of_invalid_json_raise_step_failed_error(programs: Programs) -> None:
     with programs, pytest.raises(StepFailedError, match="no JSON"):
         programs.facts(python("print('hello')"))
 
 
-def test_a_program_that_does_not_exist_fails_the_step(programs: Programs, tmp_path: Path) -> None:
+def test_program_that_does_not_exist_raises_step_failed_error(
+    programs: Programs, tmp_path: Path
+) -> None:
     missing = ProgramCall("looking", (str(tmp_path / "missing"),), "one.log")
     with programs, pytest.raises(StepFailedError, match="cannot be started"):
         programs.call(missing)
 
 
-def test_nothing_runs_on_after_the_block_however_it_is_left(
+def test_programs_block_left_by_interrupt_stops_all_processes(
     programs: Programs, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -97,16 +99,16 @@ def test_nothing_runs_on_after_the_block_however_it_is_left(
         programs.call(python("pass"))
 
 
-def test_the_first_failure_side_by_side_stops_the_others(programs: Programs) -> None:
+def test_concurrent_programs_are_stopped_after_the_first_failure(programs: Programs) -> None:
     works = [
-        partial(programs.call, python("import time; time.sleep(1000)")),  # beyond the test's limit
+        partial(programs.call, python("import time; time.sleep(1000)")),  # beyond the time limit
         partial(programs.call, python("import sys; sys.exit(3)", step="the bad one")),
     ]
     with programs, pytest.raises(StepFailedError, match="the bad one failed: exit code 3"):
         programs.together(works, at_once=2)
 
 
-def test_a_service_that_ended_by_itself_is_noticed(programs: Programs) -> None:
+def test_programs_check_detects_service_that_ended_by_itself(programs: Programs) -> None:
     with programs:
         programs.start(python("print('error: no such port')", step="serving"))
         with pytest.raises(StepFailedError, match="serving failed: exit code 0, no such port"):  # noqa: PT012
@@ -115,7 +117,7 @@ def test_a_service_that_ended_by_itself_is_noticed(programs: Programs) -> None:
                 time.sleep(0.05)
 
 
-def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> None:
+def test_programs_after_pausing_services_accept_further_calls(programs: Programs) -> None:
     with programs:
         before = set(psutil.Process().children())
         programs.start(python("import time; time.sleep(60)"))
@@ -126,7 +128,7 @@ def test_services_end_when_asked_and_programs_may_follow(programs: Programs) -> 
         assert programs.call(python("print(1)")) == b"1\n"
 
 
-def test_the_secret_of_a_join_url_is_in_no_log(programs: Programs) -> None:
+def test_join_url_secret_is_removed_from_logs(programs: Programs) -> None:
     joining = ProgramCall(
         "joining", (sys.executable, "-c", "", "fedperf://host:1/#secret"), "one.log"
     )
@@ -136,14 +138,14 @@ def test_the_secret_of_a_join_url_is_in_no_log(programs: Programs) -> None:
     assert "secret" not in programs.log_of("one.log")
 
 
-def test_own_variables_are_not_handed_on(tmp_path: Path) -> None:
+def test_programs_inherit_the_environment_without_fedperf_variables(tmp_path: Path) -> None:
     environment = {**os.environ, "FEDPERF_HOME": "/somebody/elses", "KEPT": "yes"}
     asked = python("import os; print(os.environ.get('FEDPERF_HOME'), os.environ['KEPT'])")
     with Programs(tmp_path, environment) as programs:
         assert programs.call(asked) == b"None yes\n"
 
 
-def test_commands_are_the_programs_that_users_have(tmp_path: Path) -> None:
+def test_demo_commands_use_the_installed_programs(tmp_path: Path) -> None:
     script, *rest = client(tmp_path, "status", "--json")
     assert Path(script).name == "fedperf"
     assert rest == ["--home", str(tmp_path), "status", "--json"]

@@ -1,4 +1,4 @@
-"""A demo counts as lost whatever did not leave, was not taken, or held nothing."""
+"""Tests of lost demo releases: not sent, not received, or sent as noise alone."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ SLOTS = ("report-0-0", "update-0-0", "report-1-0", "update-1-0")
 LEFT = {"state": "confirmed", "because": None, "kind": "residual_report"}
 
 
-def test_what_left_and_was_confirmed_is_not_lost() -> None:
+def test_demo_release_confirmed_or_sent_last_is_not_counted_as_lost() -> None:
     releases = [{**LEFT, "slot": slot} for slot in SLOTS]
     releases[3] |= {"state": "handed out", "kind": "tangent_update"}  # its receipt comes later
     assert lost(SLOTS, releases, "daemon is up") == ()
 
 
-def test_whatever_did_not_arrive_is_lost_with_its_reason() -> None:
+def test_demo_release_not_received_is_counted_as_lost_with_reason() -> None:
     releases: list[dict[str, Any]] = [
         {"slot": "report-0-0", "state": "withheld", "because": "too_late", "kind": "x"},
         {"slot": "update-0-0", "state": "sealed", "because": None, "kind": "tangent_update"},
@@ -28,7 +28,7 @@ def test_whatever_did_not_arrive_is_lost_with_its_reason() -> None:
     )
 
 
-def test_what_left_as_noise_alone_is_lost() -> None:
+def test_demo_release_sent_as_noise_alone_is_counted_as_lost() -> None:
     log = "[warning] a report leaves as noise alone\n[warning] a model update leaves as noise alone"
     releases = [{**LEFT, "slot": slot} for slot in SLOTS]
     assert lost(SLOTS, releases, log) == ("2 left as noise alone",)

@@ -31,19 +31,19 @@ PACE = MachineTimings(
 )
 
 
-def test_another_seed_gives_another_history_and_the_same_seed_the_same() -> None:
+def test_demo_participant_history_is_deterministic_for_a_seed() -> None:
     first, again, other = (participant(WHOLE, seed=[seed, 0], size=SIZE) for seed in (1, 1, 2))
     assert first == again
     assert first.history != other.history
 
 
-def test_a_workload_is_drawn_with_all_its_executions() -> None:
+def test_demo_participant_history_keeps_all_executions_of_a_workload() -> None:
     drawn = participant(WHOLE, seed=[1], size=SIZE).history
     assert len({each.workload for each in drawn}) == 15
     assert len(drawn) == 30
 
 
-def test_the_calendar_leaves_time_for_what_was_measured() -> None:
+def test_fitted_calendar_reserves_time_for_the_measured_work() -> None:
     calendar = fitted_calendar(PACE, anchors=ANCHORS, size=DemoSize())
     work = 1.0 + 600 * 0.01 + 2 * ANCHORS * 0.002
     assert calendar.model_seconds - calendar.opens_seconds > 1.4 * work
@@ -60,7 +60,9 @@ def test_the_calendar_leaves_time_for_what_was_measured() -> None:
     ),
     st.integers(1, 1000),
 )
-def test_any_pace_gives_a_calendar_whose_slots_fit(pace: MachineTimings, anchors: int) -> None:
+def test_fitted_calendar_slots_fit_for_any_machine_timings(
+    pace: MachineTimings, anchors: int
+) -> None:
     calendar = fitted_calendar(pace, anchors=anchors, size=DemoSize())
     table = calendar.to_release_calendar(START)
     assert (table.period.start, table.period.windows) == (START, 1)
@@ -69,7 +71,7 @@ def test_any_pace_gives_a_calendar_whose_slots_fit(pace: MachineTimings, anchors
     assert model.replies_after + timedelta(seconds=calendar.grace_seconds) < table.period.window
 
 
-def test_a_slower_machine_has_a_longer_window() -> None:
+def test_fitted_calendar_window_grows_with_slower_machines() -> None:
     seconds = [
         fitted_calendar(
             replace(PACE, plan_seconds=factor * PACE.plan_seconds), anchors=ANCHORS, size=DemoSize()
@@ -80,11 +82,11 @@ def test_a_slower_machine_has_a_longer_window() -> None:
     assert seconds[0] < seconds[-1]
 
 
-def test_the_slowest_pace_is_the_worst_of_each_figure() -> None:
+def test_slowest_machine_timings_take_the_maximum_of_each_value() -> None:
     other = replace(PACE, reading_seconds=5.0, plan_seconds=0.001)
     assert MachineTimings.slowest([PACE, other]) == replace(PACE, reading_seconds=5.0)
 
 
-def test_a_demo_of_nothing_is_refused() -> None:
+def test_demo_size_without_history_workloads_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="history_workloads"):
         DemoSize(history_workloads=0)

@@ -1,4 +1,4 @@
-"""What a demo found: differences with their spread, and what it could not show."""
+"""Tests of the demo summary: differences with their intervals, and missing results."""
 
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -17,12 +17,12 @@ from fedperf_shared.releases.release import SizeClass
 from fedperf_simulations.demo.results import left_out
 from fedperf_simulations.demo.summary import Change, RoundSummary, YearResult, factor_of
 from fedperf_simulations.harness.experiment import write_json
-from tests.unit.simulations.findings import CEDAR, SUMMARY, YEAR
+from tests.unit.simulations.demo_summary import CEDAR, SUMMARY, YEAR
 
 ERRORS = np.random.default_rng(3).gamma(2.0, 0.3, 200)
 
 
-def test_errors_that_are_smaller_everywhere_are_told_in_percent_with_an_interval() -> None:
+def test_demo_error_change_of_uniformly_scaled_errors_is_significant() -> None:
     found = Change.between(ERRORS, 0.7 * ERRORS)
     assert found.percent == pytest.approx(-30)
     assert found.low == pytest.approx(found.high) == pytest.approx(-30)
@@ -33,28 +33,28 @@ def test_errors_that_are_smaller_everywhere_are_told_in_percent_with_an_interval
     assert not worse.is_better
 
 
-def test_the_same_errors_on_other_workloads_are_no_difference() -> None:
+def test_demo_error_change_of_shuffled_errors_is_not_significant() -> None:
     shuffled = np.random.default_rng(4).permutation(ERRORS)
     found = Change.between(ERRORS, shuffled)
     assert found.low < 0 < found.high
     assert not found.is_told
 
 
-def test_a_single_workload_tells_nothing() -> None:
+def test_demo_error_change_of_one_workload_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="two are needed"):
         Change.between(ERRORS[:1], ERRORS[:1])
 
 
-def test_a_factor_is_the_same_for_twice_as_long_and_half_as_long() -> None:
+def test_error_factor_is_symmetric_for_over_and_underestimates() -> None:
     assert factor_of(np.abs(np.log([2.0, 0.5]))) == pytest.approx(2)
 
 
-def test_what_the_process_of_the_year_prints_is_read_back() -> None:
+def test_year_result_round_trips_through_json() -> None:
     printed = orjson.loads(orjson.dumps(asdict(YEAR)))
     assert TypeAdapter(YearResult).validate_python(printed) == YEAR
 
 
-def test_the_summary_has_the_promised_keys(tmp_path: Path) -> None:
+def test_demo_summary_json_has_the_documented_keys(tmp_path: Path) -> None:
     write_json(tmp_path / "summary.json", SUMMARY.as_json())
     content = orjson.loads((tmp_path / "summary.json").read_bytes())
     assert content["name"] == "demo"
@@ -64,7 +64,7 @@ def test_the_summary_has_the_promised_keys(tmp_path: Path) -> None:
     assert {"epsilon_spent", "epsilon_budget", "left", "unit"} <= set(content["organizations"][0])
 
 
-def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
+def test_unscheduled_slots_are_grouped_as_every_or_some_slots_of_a_kind() -> None:
     start = datetime(2027, 1, 4, tzinfo=UTC)
     policy = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
     planned = plan_schedule(policy, default_calendar(start))
@@ -73,7 +73,7 @@ def test_what_a_schedule_leaves_out_is_every_slot_of_a_kind_or_some() -> None:
     assert all(found.values())
 
 
-def test_a_demo_says_in_one_line_that_nothing_was_promoted_and_what_was_lost() -> None:
+def test_demo_shortfall_lists_missing_promotion_and_lost_releases() -> None:
     kept = replace(CEDAR, lost=("report-0-0 (too_late)",))
     found = replace(
         SUMMARY,
@@ -88,5 +88,5 @@ def test_a_demo_says_in_one_line_that_nothing_was_promoted_and_what_was_lost() -
     assert found.as_json()["shortfall"] == found.shortfall
 
 
-def test_a_demo_that_promoted_a_version_and_lost_nothing_says_nothing() -> None:
+def test_demo_shortfall_is_empty_after_a_complete_run() -> None:
     assert SUMMARY.shortfall == ""

@@ -1,4 +1,4 @@
-"""What is read from a lived year: what reports gave away, and how far off answers are."""
+"""Tests of the results of a demo year: drift alarms and prediction errors."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def seen(*drifts: PlatformDrift) -> list[DetectedDrift]:
     return [DetectedDrift(each, BEFORE_EVERYTHING, PERIOD.start) for each in drifts]
 
 
-def test_what_several_platforms_show_together_is_one_finding() -> None:
+def test_drift_on_several_platforms_is_merged_into_one_alarm() -> None:
     pandas = replace(
         DRIFT, platform=Platform.PANDAS, log_factor=math.log(2.5), organizations=("b", "d")
     )
@@ -43,12 +43,12 @@ def test_what_several_platforms_show_together_is_one_finding() -> None:
     assert found.epoch_window == 5
 
 
-def test_what_came_before_the_cap_or_one_member_alone_shows_is_not_noticed() -> None:
+def test_drift_before_the_cap_or_of_one_organization_is_not_an_alarm() -> None:
     early, alone = replace(DRIFT, detected_in=2), replace(DRIFT, shared=False)
     assert noticed_in(seen(early, alone), [FIRST, SECOND], PERIOD, cap_window=3) is None
 
 
-def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> None:
+def test_drift_alarm_ignores_declared_or_earlier_drift_regimes() -> None:
     announced = replace(SECOND, cause=RegimeTrigger.DECLARED)
     before = replace(SECOND, begins_at=PERIOD.window_start(4))
     found = noticed_in(seen(DRIFT), [FIRST, before, announced], PERIOD, cap_window=3)
@@ -56,7 +56,7 @@ def test_an_epoch_that_was_announced_or_began_before_is_not_of_the_drift() -> No
     assert found.epoch_window is None
 
 
-def test_a_newcomer_that_fetched_nothing_has_what_its_start_gives(tmp_path: Path) -> None:
+def test_new_participant_without_fetched_models_has_the_pretrained_error(tmp_path: Path) -> None:
     asked = [make_execution(number, workload=f"asked-{number}") for number in range(4)]
 
     def shipped(questions: Sequence[PlanOnCluster]) -> Floats:
@@ -70,7 +70,7 @@ def test_a_newcomer_that_fetched_nothing_has_what_its_start_gives(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_small_year_is_lived_and_says_every_step(tmp_path: Path) -> None:
+def test_demo_year_runs_all_steps_and_reports_each(tmp_path: Path) -> None:
     said: list[str] = []
     found = lived(QUICK_YEAR, tmp_path, seed=2, say=said.append)
     assert len(said) == steps_of(QUICK_YEAR)

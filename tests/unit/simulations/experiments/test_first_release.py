@@ -1,4 +1,4 @@
-"""The same budget and noise in the first week and in the last window, over the same workloads."""
+"""Tests of first releases in the first week or last window, with equal budget and workloads."""
 
 import math
 from dataclasses import replace
@@ -22,7 +22,7 @@ from fedperf_simulations.experiments.first_release import (
 from fedperf_simulations.harness.experiment import Row
 
 
-def test_both_schedules_cost_the_same_and_lie_at_both_ends_of_the_year() -> None:
+def test_early_and_late_schedules_cost_the_same_epsilon() -> None:
     planned = planned_schedule()
     late = in_the_last_window(planned.schedule)
     costs = {epsilon(to_events(each.slots), 1e-5) for each in (planned.schedule, late)}
@@ -34,7 +34,7 @@ def test_both_schedules_cost_the_same_and_lie_at_both_ends_of_the_year() -> None
 
 
 @pytest.mark.parametrize("replaced", [0.0, 0.5])
-def test_there_are_as_many_workloads_at_any_time(replaced: float) -> None:
+def test_simulated_organization_has_constant_workload_count_over_time(replaced: float) -> None:
     lived, other = draw_members(2, replaced, np.random.default_rng(1))
     for moment in (-1.0, 0.0, 0.4, 1.0):
         now = lived.between(moment, math.nextafter(moment, 2))
@@ -44,7 +44,7 @@ def test_there_are_as_many_workloads_at_any_time(replaced: float) -> None:
     assert not np.array_equal(lived.levels, other.levels)
 
 
-def test_targets_compare_medians_of_the_same_draws() -> None:
+def test_first_release_targets_compare_medians_of_paired_draws() -> None:
     def case(condition: YearCondition, draw: int) -> Row:
         late = condition.schedule == LAST
         error = 1.0 + draw / 100

@@ -1,4 +1,4 @@
-"""The benchmark of predictions, small."""
+"""Tests of the benchmark of predictions, in a small form."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,7 +10,7 @@ from fedperf_simulations.harness.experiment import Settings
 
 
 @pytest.mark.slow
-def test_a_warm_question_is_faster_than_the_command_and_the_first_command_is_slowest(
+def test_quick_prediction_benchmark_times_every_path(
     tmp_path: Path,
 ) -> None:
     """Every way to ask is timed; how long they took is a target of the experiment alone."""

@@ -1,4 +1,4 @@
-"""What `run private_training` promises, and that it runs."""
+"""Tests of the experiment `private_training`: its targets, rows and a quick run."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -39,27 +39,27 @@ def made_up(ours: float) -> list[dict[str, str | float | None]]:
     ]
 
 
-def test_every_figure_that_was_promised_is_a_target() -> None:
+def test_private_training_targets_cover_every_promised_value() -> None:
     good, bad = (_targets(rows, rows) for rows in (made_up(0.119), made_up(0.6)))
     assert len(good) == 2 * len(EPSILONS) + 1
     assert all(target.holds for target in good)
     assert [target.holds for target in bad] == [False] * (2 * len(EPSILONS)) + [True]
 
 
-def test_rows_say_what_privacy_costs_and_what_is_gained() -> None:
+def test_private_training_rows_report_privacy_cost_and_closed_gap() -> None:
     rows = {(row["what"], row["epsilon"]): row for row in _compared(made_up(0.12))}
     ours = rows[TANGENT, 1.0]
     assert ours["worse, %"] == pytest.approx(20.0)
     assert ours["gap closed, %"] == pytest.approx(97.5)
 
 
-def test_every_training_has_a_cell_of_its_own() -> None:
+def test_private_training_conditions_have_distinct_cell_keys() -> None:
     assert len({each.key for each in TRAININGS}) == len(TRAININGS)
     assert TrainingCondition(TANGENT, 1.0).key == "private-steps-at-the-tangent-eps1"
 
 
 @pytest.mark.slow
-def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() -> None:
+def test_new_platform_data_has_expected_plan_and_anchor_counts() -> None:
     world = NewPlatform.load(NEW)
     on_platform = feature_names()[0].index(f"platform_{NEW.name.lower()}")
     assert NEW is Platform.POLARS
@@ -72,12 +72,12 @@ def test_the_base_has_never_seen_the_platform_and_anchors_have_no_run_times() ->
 
 
 def measured(count: int) -> MeasuredTimes:
-    """Workloads of one plan, each with a graph of its own."""
+    """Return workloads of one plan, each with its own graph."""
     graph = featurize(diamond(), ONE_CORE)
     return MeasuredTimes(tuple(replace(graph) for _ in range(count)), np.arange(count) / count)
 
 
-def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:
+def test_new_platform_partition_assigns_each_workload_once_by_seed() -> None:
     world = NewPlatform(measured(0), (), measured(100))
     first, other = (world.deal(3, 30, seed=seed) for seed in (1, 2))
     hands = [graph for each in first.organizations for graph in each.graphs]
@@ -90,7 +90,9 @@ def test_a_workload_is_dealt_once_and_another_seed_deals_otherwise() -> None:
 
 
 @pytest.mark.slow
-def test_a_quick_run_is_sound_and_spends_what_it_says(tmp_path: Path) -> None:
+def test_quick_private_training_run_spends_the_stated_epsilon_and_is_repeatable(
+    tmp_path: Path,
+) -> None:
     settings = Settings(seed=1, out=tmp_path, quick=True)
     outcome = EXPERIMENT.run(settings)
     rows: dict[object, Row] = {(row["what"], row["epsilon"]): row for row in outcome.rows}

@@ -1,4 +1,4 @@
-"""The experiment on predictions of configurations that never ran: scenarios, rows, targets."""
+"""Tests of the experiment on configurations that never ran: scenarios, rows and targets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.public_data import public_data
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Path:
-    """A folder with five jobs of a law of their own, two repeats each."""
+    """Write five synthetic jobs, each with its own law and two repeats."""
     folder = tmp_path / "c3o-experiments"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -49,13 +49,13 @@ def made_up(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_there_are_fifteen_scenarios_with_a_published_figure_each() -> None:
+def test_profiling_scenarios_are_fifteen_with_a_published_error_each() -> None:
     assert len({each.key for each in SCENARIOS}) == len(SCENARIOS) == 15
     assert all(ORIGINAL_ERRORS[each.requested][each.job] > 0 for each in SCENARIOS)
 
 
 @pytest.mark.parametrize("asked", list(RequestedRange))
-def test_what_is_asked_about_is_never_among_what_is_known(
+def test_profiling_held_out_configurations_are_disjoint_from_training(
     made_up: Path, asked: RequestedRange
 ) -> None:
     both = parts(made_up, Scenario("sort", asked))
@@ -67,20 +67,20 @@ def test_what_is_asked_about_is_never_among_what_is_known(
     assert {"slots", "memory", "gross_runtime"}.isdisjoint(both.training.table)
 
 
-def test_scenarios_are_as_large_as_published() -> None:
+def test_profiling_scenarios_have_their_published_training_sizes() -> None:
     data = public_data("c3o-experiments")
     known = [len(parts(data, each).training.seconds) // 5 for each in SCENARIOS]
     assert known == [84, 84, 72, 108, 108, 102, 120, 120, 108, 120, 120, 84, 188, 188, 162]
 
 
-def test_missing_data_is_said(tmp_path: Path) -> None:
+def test_profiling_experiment_with_missing_data_names_it(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         files(None)
     with pytest.raises(MissingDataError, match="sort"):
         files(tmp_path)
 
 
-def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
+def test_quick_profiling_run_has_one_job_and_targets_from_its_rows(
     made_up: Path, tmp_path: Path
 ) -> None:
     settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
@@ -98,7 +98,7 @@ def test_a_quick_run_answers_one_job_and_judges_it_by_its_rows(
 
 
 @pytest.mark.slow
-def test_one_edited_number_of_a_real_experiment_is_found(made_up: Path, tmp_path: Path) -> None:
+def test_verification_detects_an_edited_number_in_a_cell(made_up: Path, tmp_path: Path) -> None:
     settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
     summary = conduct(EXPERIMENT, settings)
     assert list(differences(EXPERIMENT, settings.out, data=made_up)) == []
@@ -112,7 +112,7 @@ def test_one_edited_number_of_a_real_experiment_is_found(made_up: Path, tmp_path
     assert [case["draw"] for case in cases] == [0, 0, 0]
 
 
-def test_finished_cells_are_not_computed_again(made_up: Path, tmp_path: Path) -> None:
+def test_profiling_experiment_reuses_finished_cells(made_up: Path, tmp_path: Path) -> None:
     settings = Settings(seed=0, out=tmp_path / "out", data=made_up)
     kept: Row = {OURS: 5.0, RULE: 9.0, "mixed": "m", "rule chose": "c", "cpu seconds": 1.0}
     for scenario in SCENARIOS:

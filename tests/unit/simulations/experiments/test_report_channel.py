@@ -20,12 +20,12 @@ from tests.public_data import public_data
 
 
 def made_up(value: float) -> dict[ChannelCondition, np.ndarray]:
-    """The same error of every newcomer but one, which is 100 beyond it."""
+    """Return equal errors of all new participants but one, whose error is 100 larger."""
     errors = {each: np.array([value, value, value + 100, value]) - 25 for each in CONDITIONS}
     return errors | {ChannelCondition(START): np.full(4, 58.0)}
 
 
-def test_every_figure_that_was_promised_is_a_target() -> None:
+def test_report_channel_targets_cover_every_promised_value() -> None:
     targets = {target.what: target for target in _targets(made_up(25.0))}
     assert len(targets) == len(LIMITS) + 4
     own, once = (f"{what}, epsilon 1: MAPE at n = 0" for what in (OWN, ONCE))
@@ -38,7 +38,7 @@ def test_every_figure_that_was_promised_is_a_target() -> None:
     ]
 
 
-def test_a_target_says_what_the_median_newcomer_says() -> None:
+def test_report_channel_target_reports_mean_and_median_of_participants() -> None:
     [target] = [
         each for each in _targets(made_up(25.0)) if each.what.startswith(f"{ONCE}, epsilon 3")
     ]
@@ -47,13 +47,13 @@ def test_a_target_says_what_the_median_newcomer_says() -> None:
     assert (row["median"], row["median holds"]) == (0.0, True)
 
 
-def test_every_condition_has_a_cell_of_its_own() -> None:
+def test_report_channel_conditions_have_distinct_cell_keys() -> None:
     assert len({each.key for each in CONDITIONS}) == len(CONDITIONS)
     assert ChannelCondition(OWN, 1).key == "own-noise-eps1"
 
 
 @pytest.mark.slow
-def test_a_quick_run_is_sound_and_says_what_was_spent(tmp_path: Path) -> None:
+def test_quick_report_channel_run_reports_spent_epsilon_and_is_repeatable(tmp_path: Path) -> None:
     settings = Settings(seed=1, out=tmp_path, data=public_data("c3o-experiments"), quick=True)
     outcome = EXPERIMENT.run(settings)
     assert [row["what"] for row in outcome.rows] == [each.what for each in CONDITIONS]

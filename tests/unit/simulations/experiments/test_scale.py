@@ -1,4 +1,4 @@
-"""A year of many organizations in small: what a row says, and whose time is whose."""
+"""Tests of a small year of many organizations: its rows, and the sides charged with CPU time."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings
 
 
-def test_time_is_charged_to_the_side_that_computes() -> None:
+def test_cpu_meter_charges_time_to_the_innermost_side() -> None:
     meter = CpuMeter(iter([0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 127.0, 255.0]).__next__)
     with meter.of(Side.COORDINATOR), meter.of(Side.MEMBERS), meter.of(Side.COORDINATOR):
         pass
@@ -19,7 +19,7 @@ def test_time_is_charged_to_the_side_that_computes() -> None:
     assert meter.seconds == {Side.NOBODY: 65.0, Side.COORDINATOR: 42.0, Side.MEMBERS: 148.0}
 
 
-def test_targets_are_about_a_thousand_organizations() -> None:
+def test_scale_targets_require_a_thousand_organizations() -> None:
     def row(organizations: int, per_organization: float) -> Row:
         return {
             "organizations": organizations,
@@ -34,7 +34,7 @@ def test_targets_are_about_a_thousand_organizations() -> None:
     assert growth.value == pytest.approx(1.1)
 
 
-def test_what_more_organizations_cost_is_read_off_a_line_and_the_line_checked() -> None:
+def test_scale_projection_extrapolates_a_line_and_checks_it_at_a_measured_size() -> None:
     def row(organizations: int) -> Row:
         return {
             "organizations": organizations,
@@ -55,11 +55,11 @@ def test_what_more_organizations_cost_is_read_off_a_line_and_the_line_checked() 
     assert [each[scale.PER_ORGANIZATION] for each in found] == pytest.approx([2.003, 2.0003])
     assert [each[scale.PEAK] for each in found] == pytest.approx([101.0, 1001.0])
     assert more[scale.BYTES] == 5.0
-    assert number(most[scale.COORDINATOR]) > 1.25 * 200_030.0  # what bent is in the line as well
+    assert number(most[scale.COORDINATOR]) > 1.25 * 200_030.0  # the fit includes the larger point
 
 
 @pytest.mark.slow
-def test_a_small_year_releases_what_its_schedules_say(tmp_path: Path) -> None:
+def test_scale_year_of_three_organizations_releases_as_scheduled(tmp_path: Path) -> None:
     found = scale._year(Settings(seed=1, out=tmp_path, quick=True), 3)
     assert (found["organizations"], found["windows"]) == (3, scale.QUICK_WINDOWS)
     assert found["reports"] == 3 * scale.QUICK_WINDOWS

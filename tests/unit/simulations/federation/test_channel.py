@@ -21,7 +21,7 @@ PARTS = (WORKLOADS[:20], WORKLOADS[20:40], WORKLOADS[40:])
 
 
 def a_world(seed: int) -> tuple[GaussianPosterior, Floats, Floats]:
-    """A belief over 100 points, their features, and a truth that it believes possible."""
+    """Return a prior over 100 points, their features, and a truth drawn from the prior."""
     rng = np.random.default_rng(seed)
     features = rng.uniform(-1, 1, (100, 2))
     near = np.exp(-0.5 * np.sum((features[:, None] - features) ** 2, axis=2))
@@ -39,7 +39,7 @@ def error(belief: GaussianPosterior, truth: Floats) -> float:
 
 
 def public_error(seed: int, channel: Channel, *, spoiled: float = 0.0) -> tuple[float, float]:
-    """Before and after."""
+    """Return the errors before and after the releases."""
     start, _, truth = a_world(seed)
     truth = truth + spoiled
     noise = SeededNoise([seed])
@@ -47,7 +47,7 @@ def public_error(seed: int, channel: Channel, *, spoiled: float = 0.0) -> tuple[
     return error(start, truth), error(after, truth)
 
 
-def test_less_noise_leaves_a_smaller_error_than_the_start() -> None:
+def test_report_channel_error_decreases_with_less_noise() -> None:
     errors = []
     for noise in (0.05, 3.0, 1000.0):
         pairs = [public_error(seed, Channel(noise)) for seed in range(6)]
@@ -56,8 +56,8 @@ def test_less_noise_leaves_a_smaller_error_than_the_start() -> None:
     assert errors[2] == pytest.approx(1.0, abs=0.1)
 
 
-def test_a_wide_first_stage_mends_a_start_that_one_tight_stage_cannot() -> None:
-    """Clips of one stddev saturate where the start is off by three."""
+def test_report_channel_with_wide_first_stage_corrects_a_distant_prior() -> None:
+    """Clips of one standard deviation saturate where the prior is off by three."""
     tight = Channel(1.0, stages=(Stage(1.0, 1.0),))
     staged, once = (
         np.mean([public_error(seed, channel, spoiled=3.0)[1] for seed in range(6)])
@@ -66,7 +66,7 @@ def test_a_wide_first_stage_mends_a_start_that_one_tight_stage_cannot() -> None:
     assert staged < 0.5 * once
 
 
-def test_private_configurations_beat_the_start_as_well() -> None:
+def test_private_configurations_reduce_the_prior_error() -> None:
     ratios = []
     for seed in range(6):
         start, features, truth = a_world(seed)
@@ -84,7 +84,7 @@ def test_private_configurations_beat_the_start_as_well() -> None:
     assert np.mean(ratios) < 0.75
 
 
-def test_a_liar_is_bounded() -> None:
+def test_report_channel_malicious_organization_has_bounded_influence() -> None:
     moved = []
     for seed in range(6):
         start, _, truth = a_world(seed)
@@ -100,7 +100,7 @@ def test_a_liar_is_bounded() -> None:
     assert max(moved) < 3 * np.sqrt(0.7)
 
 
-def test_the_same_seed_gives_the_same_belief() -> None:
+def test_report_channel_is_deterministic_for_a_seed() -> None:
     start, _, truth = a_world(1)
     first, again = (
         public_configurations(
@@ -113,7 +113,7 @@ def test_the_same_seed_gives_the_same_belief() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("promised", [1.0, 3.0])
-def test_all_stages_together_keep_the_promise(promised: float) -> None:
+def test_report_channel_stages_spend_the_promised_epsilon_in_total(promised: float) -> None:
     add, _ = Channel(noise_for(promised)).spent()
     assert promised - 0.01 < add <= promised + 2e-3
     _, replaced = Channel(noise_for(promised, replace_one=True)).spent()
@@ -123,5 +123,5 @@ def test_all_stages_together_keep_the_promise(promised: float) -> None:
 
 
 @pytest.mark.slow
-def test_replacing_a_workload_takes_twice_the_noise() -> None:
+def test_report_channel_replace_one_privacy_doubles_the_noise() -> None:
     assert noise_for(1.0, replace_one=True) == 2 * noise_for(1.0)

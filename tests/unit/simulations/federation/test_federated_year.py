@@ -1,4 +1,4 @@
-"""A federated year in small: what is summed, declared, rehearsed, and when."""
+"""Tests of a small federated year: releases, declared drift regimes and rehearsal."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,8 +31,8 @@ from fedperf_simulations.federation.federated_year import (
 )
 from fedperf_simulations.model.fit import predict
 from fedperf_simulations.model.ggfn import GGFN, model_from_arrays
+from tests.fakes.linearized_queries import few_plans
 from tests.fakes.plans import diamond
-from tests.fakes.tangents import few_plans
 
 ONE_CORE = ClusterConfig(nodes=1, cores=1, memory_bytes=1 << 34)
 DAY = timedelta(days=1)
@@ -47,7 +47,7 @@ TAUGHT = TrainingMode(own_history=False, rehearses=True)
 NOISELESS = TrainingMode(own_history=True, rehearses=False, private=False)
 
 SLOWER = 0.8
-"""Log seconds by which each segment is slower than the start says."""
+"""Log seconds by which each segment is slower than the pretrained model predicts."""
 
 
 def calendar() -> ReleaseCalendar:
@@ -59,7 +59,7 @@ def calendar() -> ReleaseCalendar:
 
 @pytest.fixture(scope="module")
 def planned() -> PlannedSchedule:
-    """At an epsilon at which the reports of so few workloads tell what is better."""
+    """Return a schedule at an epsilon at which reports of so few workloads are informative."""
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000, epsilon=3000.0)
     return plan_schedule(policy, calendar())
 
@@ -106,7 +106,7 @@ def planned_updates(year: FederatedYear) -> list[LinearizedParameters]:
     return [each for each in found if isinstance(each, LinearizedParameters)]
 
 
-def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(
+def test_naive_mode_uses_current_regime_workloads_and_declares_fewer(
     world: FederationFixture,
 ) -> None:
     own, naive, noiseless = (
@@ -125,7 +125,7 @@ def test_naive_sums_up_workloads_of_its_epoch_and_declares_no_more(
         assert mine == [each for each in everything if each.regime == epoch]
 
 
-def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(
+def test_federated_year_budget_covers_a_schedule_without_noise(
     world: FederationFixture,
 ) -> None:
     policy = Policy(size_class=SizeClass.LARGE, nominal_workloads=3000)
@@ -136,7 +136,7 @@ def test_a_ledger_holds_a_year_of_the_default_calendar_without_noise(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("is_announced", "begun"), [(True, 2), (False, 0)])
-def test_epochs_begin_where_they_are_announced(
+def test_federated_year_declares_drift_regimes_only_if_announced(
     world: FederationFixture, *, is_announced: bool, begun: int
 ) -> None:
     year = FederatedYear(world, OWN, [1], is_announced=is_announced)
@@ -147,7 +147,7 @@ def test_epochs_begin_where_they_are_announced(
 
 
 @pytest.mark.slow
-def test_without_noise_the_year_learns_and_a_seed_repeats_it(
+def test_federated_year_without_noise_reduces_error_and_is_seeded(
     world: FederationFixture, start: GGFN, dealt: DriftSplit
 ) -> None:
     *_, last = FederatedYear(world, NOISELESS, seed=[1]).models()
@@ -160,10 +160,10 @@ def test_without_noise_the_year_learns_and_a_seed_repeats_it(
 
 
 @pytest.mark.slow
-def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
+def test_rehearsal_changes_the_model_only_after_a_drift_regime_has_ended(
     world: FederationFixture, dealt: DriftSplit
 ) -> None:
-    """Epochs begin with windows 1 and 2; what a window's rounds made is in force in the next."""
+    """Drift regimes begin with windows 1 and 2. Versions of a window run from the next one on."""
     taught, naive = (
         [errors(model, dealt) for model in FederatedYear(world, way, seed=[1]).models()]
         for way in (TAUGHT, NAIVE)
@@ -174,7 +174,7 @@ def test_rehearsal_changes_a_year_once_an_epoch_has_ended(
 
 
 @pytest.mark.slow
-def test_where_nothing_is_judged_a_window_ends_with_its_newest_version_in_force(
+def test_federated_year_without_evaluation_runs_the_newest_version(
     world: FederationFixture,
 ) -> None:
     for way, newest_is_in_force in ((NAIVE, False), (replace(NAIVE, is_evaluated=False), True)):

@@ -1,4 +1,4 @@
-"""Learning from directed reports of workloads somewhere on a public grid."""
+"""Tests of inference from directed reports of workloads at unknown points of a public grid."""
 
 import math
 from itertools import combinations
@@ -48,7 +48,7 @@ def _asked(belief: GaussianPosterior, declared: float, noise: float) -> Design:
 
 
 def _report(design: Design, truth: np.ndarray, rows: np.ndarray) -> DirectedReport:
-    """The answer without noise."""
+    """Return the response without noise."""
     workloads = [PointResiduals(np.array([row]), truth[row : row + 1]) for row in rows.tolist()]
     return DirectedReport(SLOT, 1, GRID_EXPONENT, sum_points(workloads, design))
 
@@ -64,14 +64,14 @@ def _learned(
 
 
 @pytest.mark.parametrize("residual", [-50.0, -0.1, 0.4, math.inf])
-def test_a_workload_anywhere_moves_the_sums_by_at_most_1(residual: float) -> None:
+def test_grid_contribution_of_any_workload_has_norm_at_most_one(residual: float) -> None:
     design = _asked(_belief(), 3, 1.0)
     for point in range(design.points):
         sent = sum_points([PointResiduals(np.array([point]), np.array([residual]))], design)
         assert int(sent @ sent) <= 4**-GRID_EXPONENT
 
 
-def test_a_report_of_all_points_without_noise_tells_the_truth() -> None:
+def test_grid_posterior_from_all_points_without_noise_equals_the_truth() -> None:
     belief = _belief()
     truth = 0.4 - 0.3 * np.linspace(-1, 1, 12)
     learned = _learned(belief, truth, np.arange(12), 1e-3)
@@ -79,7 +79,7 @@ def test_a_report_of_all_points_without_noise_tells_the_truth() -> None:
     assert learned.variances().max() < belief.variances().min() / 5
 
 
-def test_a_report_of_some_points_is_believed_less_than_one_of_all() -> None:
+def test_grid_posterior_variance_is_larger_with_fewer_points() -> None:
     truth = np.full(12, 0.5)
     some = _learned(_belief(), truth, np.array([1, 6, 10]), 0.5)
     everything = _learned(_belief(), truth, np.arange(12), 0.5)
@@ -87,12 +87,12 @@ def test_a_report_of_some_points_is_believed_less_than_one_of_all() -> None:
     assert 0 < some.mean.mean() < 0.6
 
 
-def test_few_workloads_leave_doubt_even_without_noise() -> None:
+def test_grid_posterior_from_few_workloads_keeps_variance_without_noise() -> None:
     some = _learned(_belief(), np.full(12, 0.5), np.array([1, 6, 10]), 1e-3)
     assert some.variances().mean() > _belief().variances().mean() / 10
 
 
-def test_more_noise_tells_less() -> None:
+def test_grid_posterior_variance_increases_with_noise() -> None:
     truth = np.full(12, 0.5)
     spreads = [
         _learned(_belief(), truth, np.arange(4), noise).variances().mean()
@@ -102,7 +102,7 @@ def test_more_noise_tells_less() -> None:
     assert spreads[-1] == pytest.approx(_belief().variances().mean(), rel=1e-2)
 
 
-def test_drawing_noise_is_the_spread_over_all_draws() -> None:
+def test_drawing_noise_equals_the_covariance_over_all_draws() -> None:
     belief = _belief(6)
     directions = np.random.default_rng(3).standard_normal((2, 6))
     draws = []
@@ -114,17 +114,17 @@ def test_drawing_noise_is_the_spread_over_all_draws() -> None:
     assert np.allclose(drawing_noise(belief, directions, 2), np.mean(draws, axis=0))
 
 
-def test_who_has_all_points_had_no_other_draw() -> None:
+def test_drawing_noise_is_zero_if_all_points_are_drawn() -> None:
     assert np.allclose(drawing_noise(_belief(6), np.ones((1, 6)), 6), 0.0)
 
 
 @pytest.mark.parametrize("declared", [0, -1, 13, math.nan])
-def test_a_number_of_workloads_that_the_grid_cannot_hold_is_refused(declared: float) -> None:
+def test_grid_query_with_impossible_workload_count_is_refused(declared: float) -> None:
     with pytest.raises(ConfigurationError, match="at most 12 workloads"):
         _asked(_belief(), declared, 1.0)
 
 
-def test_an_answer_of_another_length_is_refused() -> None:
+def test_grid_response_of_wrong_length_is_refused() -> None:
     belief = _belief()
     design = _asked(belief, 4, 1.0)
     report = DirectedReport(SLOT, 1, GRID_EXPONENT, np.zeros(design.values + 1, dtype=np.int64))

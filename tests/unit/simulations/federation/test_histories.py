@@ -1,4 +1,4 @@
-"""What is computed once for coordinator and members has the bits that each would compute."""
+"""Tests of shared computation: its results are bitwise equal to those of each participant."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,8 @@ from fedperf_shared.model.linearization import anchor_gradients, combine_gradien
 from fedperf_shared.workflow.features import Features, featurize
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.model.ggfn import GGFN
+from tests.fakes.linearized_queries import to_weights
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import to_weights
 
 
 def graphs() -> list[Features]:
@@ -24,7 +24,7 @@ def graphs() -> list[Features]:
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many anchors gradients were taken at, call by call."""
+    """Record the number of anchors of each gradient computation."""
     found: list[int] = []
 
     def counted(model: Weights, anchors: Sequence[Features]) -> Tensor:
@@ -35,7 +35,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
+def test_shared_gradients_are_computed_once_per_round_with_identical_bits(
     taken: list[int],
 ) -> None:
     model, shared = to_weights(GGFN(seed=1)), SharedGradients()
@@ -44,7 +44,7 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
     )
     question = together.design_query(model, steps_made=0)
     assert (question.coefficients == alone.design_query(model, steps_made=0).coefficients).all()
-    at_home = graphs()  # the same plans, in a member's hands
+    at_home = graphs()  # the same plans, held by a member
     directions = combine_gradients(
         model, at_home, question.coefficients, gradients=shared(model, at_home)
     )
@@ -58,7 +58,7 @@ def test_a_round_in_one_process_takes_gradients_once_and_has_the_same_bits(
     assert taken == [3]
 
 
-def test_another_model_or_other_plans_are_looked_at_anew(taken: list[int]) -> None:
+def test_shared_gradients_are_recomputed_for_another_model_or_other_plans(taken: list[int]) -> None:
     model, shared = to_weights(GGFN(seed=1)), SharedGradients()
     first = shared(model, graphs())
     assert torch.equal(shared(model, graphs()[:2]), anchor_gradients(model, graphs()[:2]))

@@ -15,13 +15,13 @@ def some_points(seed: int, count: int = 40) -> JobPoints:
     )
 
 
-def test_the_covariance_is_symmetric_and_positive() -> None:
+def test_job_kernel_covariance_is_symmetric_and_positive_semidefinite() -> None:
     covariance = JobKernel().covariance(some_points(1))
     np.testing.assert_allclose(covariance, covariance.T)
     assert np.linalg.eigvalsh(covariance)[0] > -1e-9
 
 
-def test_the_same_job_and_machine_tell_more() -> None:
+def test_job_kernel_covariance_is_larger_for_same_job_and_machine() -> None:
     features = np.zeros((4, 5))
     features[1:, 0] = 0.3
     points = JobPoints(
@@ -31,7 +31,7 @@ def test_the_same_job_and_machine_tell_more() -> None:
     assert first[0] > first[1] > first[2] > first[3] > 0
 
 
-def test_the_slopes_used_for_fitting_are_those_of_the_covariance() -> None:
+def test_job_kernel_gradients_match_finite_differences() -> None:
     points, logs = some_points(2, 8), JobKernel(length=0.7, joint_length=1.3).logs()
     _, slopes = job_kernel._covariance_and_slopes(logs, points)
     for number, slope in enumerate(slopes):
@@ -43,7 +43,7 @@ def test_the_slopes_used_for_fitting_are_those_of_the_covariance() -> None:
         np.testing.assert_allclose(slope, (up - down) / 2e-6, atol=1e-7)
 
 
-def test_a_fit_makes_what_was_seen_more_likely() -> None:
+def test_fit_kernel_increases_the_likelihood_of_observed_residuals() -> None:
     truth = JobKernel(level=0.05, job=0.05, job_size=2.0, single=0.01)
     points = some_points(3, 120)
     covariance = truth.covariance(points) + 0.003 * np.eye(120)
@@ -59,7 +59,7 @@ def test_a_fit_makes_what_was_seen_more_likely() -> None:
     assert fitted.single < JobKernel().single
 
 
-def test_broken_points_and_kernels_are_refused() -> None:
+def test_job_points_and_kernels_with_invalid_values_are_refused() -> None:
     names = np.array(["a", "b"])
     with pytest.raises(InvalidInputError, match="one row"):
         JobPoints(names, names, np.zeros((3, 5)))

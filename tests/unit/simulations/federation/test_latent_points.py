@@ -36,7 +36,7 @@ ANY_FEATURES = arrays.arrays(
 
 
 def a_box(seed: int = 0) -> tuple[GaussianPosterior, PublicBox]:
-    """A belief about a truth that is linear in two features, and a little more."""
+    """Return a prior of a truth that is linear in two features, with small deviations."""
     features = np.random.default_rng(seed).uniform(-1, 1, (POINTS, 2))
     covariance = 0.3 + 0.5 * features @ features.T + 0.001 * np.eye(POINTS)
     return GaussianPosterior(np.zeros(POINTS), covariance), PublicBox(np.arange(POINTS), features)
@@ -53,7 +53,7 @@ def an_answer(
 
 
 def error_after(stage: HiddenStage, *, declared: float, corner: bool, seed: int) -> float:
-    """Mean error where the workloads are: in a corner of the box, or all over it."""
+    """Return the mean error at workloads that lie in a corner of the box or all over it."""
     rng = np.random.default_rng(seed)
     belief, box = a_box(seed)
     truth = np.array([0.5, -0.7, 0.3])
@@ -66,12 +66,12 @@ def error_after(stage: HiddenStage, *, declared: float, corner: bool, seed: int)
     return float(np.abs(after.posterior.mean - asked)[there].mean())
 
 
-def test_a_linear_truth_is_learned_from_workloads_all_over_the_box() -> None:
+def test_latent_query_learns_a_linear_truth_from_spread_workloads() -> None:
     stage = HiddenStage(clip=2.0, offset_share=0.3, noise_multiplier=0.05)
     assert error_after(stage, declared=75, corner=False, seed=1) < 0.05
 
 
-def test_products_tell_where_the_workloads_are() -> None:
+def test_latent_query_with_products_locates_workloads_in_a_corner() -> None:
     with_products = HiddenStage(clip=2.0, offset_share=0.3, noise_multiplier=0.05)
     without = HiddenStage(clip=2.0, offset_share=0.0, noise_multiplier=0.05)
     errors = [
@@ -81,12 +81,12 @@ def test_products_tell_where_the_workloads_are() -> None:
     assert errors[0] < 0.7 * errors[1]
 
 
-def test_a_wrong_declared_number_is_mended_by_the_products() -> None:
+def test_latent_query_with_products_corrects_a_wrong_declared_count() -> None:
     stage = HiddenStage(clip=2.0, offset_share=0.3, noise_multiplier=0.05)
     assert error_after(stage, declared=40, corner=False, seed=2) < 0.05
 
 
-def test_a_report_drowned_in_noise_leaves_the_belief() -> None:
+def test_latent_query_dominated_by_noise_keeps_the_prior() -> None:
     rng = np.random.default_rng(3)
     belief, box = a_box()
     stage = HiddenStage(clip=1.0, offset_share=0.3, noise_multiplier=1e4)
@@ -95,7 +95,7 @@ def test_a_report_drowned_in_noise_leaves_the_belief() -> None:
     assert np.abs(after.posterior.mean).max() < 0.05
 
 
-def test_later_stages_use_what_earlier_ones_said_about_places() -> None:
+def test_latent_query_later_stage_uses_locations_from_earlier_stages() -> None:
     rng = np.random.default_rng(4)
     belief, box = a_box()
     places = rng.uniform(0.6, 1.0, (80, 2))
@@ -112,13 +112,13 @@ def test_later_stages_use_what_earlier_ones_said_about_places() -> None:
     assert errors[0] < errors[1]
 
 
-def test_the_clip_is_the_stated_stddevs_in_the_mean_over_the_box() -> None:
+def test_clip_over_box_is_kappa_times_the_mean_standard_deviation() -> None:
     belief, box = a_box()
     expected = 3 * math.sqrt(np.diag(belief.covariance).mean() + RECORD)
     assert clip_over(belief, box, kappa=3.0, record_variance=RECORD) == pytest.approx(expected)
 
 
-def test_an_answer_of_another_length_is_refused() -> None:
+def test_latent_response_of_wrong_length_is_refused() -> None:
     belief, box = a_box()
     asked = HiddenStage(clip=1.0, offset_share=0.3, noise_multiplier=1.0)
     other = HiddenStage(clip=1.0, offset_share=0.0, noise_multiplier=1.0)
@@ -127,20 +127,20 @@ def test_an_answer_of_another_length_is_refused() -> None:
         learn_hidden(belief, box, [[(asked, report)]], [50], record_variance=RECORD)
 
 
-def test_a_box_with_too_few_points_is_refused() -> None:
+def test_public_box_with_too_few_points_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="more points"):
         PublicBox(np.arange(3), np.zeros((3, 2)))
     with pytest.raises(ConfigurationError, match="one row"):
         PublicBox(np.arange(4), np.zeros((3, 2)))
 
 
-def test_the_feature_map_stays_inside_the_norm_in_the_corners() -> None:
+def test_feature_map_has_unit_norm_in_and_beyond_the_corners() -> None:
     corners = np.array([[1.0, 1.0], [-1.0, 1.0], [5.0, -5.0]])
     assert np.linalg.norm(feature_map(corners), axis=0) == pytest.approx([1.0, 1.0, 1.0])
 
 
 @given(ANY_FEATURES, st.floats(1e-3, 1e3), st.floats(0, 0.99))
-def test_a_feature_design_keeps_the_norm_rule_wherever_the_points_are(
+def test_feature_design_of_any_points_has_norms_at_most_one(
     features: np.ndarray, clip: float, share: float
 ) -> None:
     design = feature_design(features, clip, offset_share=share)
@@ -148,7 +148,7 @@ def test_a_feature_design_keeps_the_norm_rule_wherever_the_points_are(
     assert len(design.directions) == 1 + features.shape[1]
 
 
-def test_the_products_can_be_read_off_the_offsets() -> None:
+def test_feature_design_offsets_contain_the_feature_products() -> None:
     features = np.array([[0.5, -1.0]])
     design = feature_design(features, 2.0, offset_share=0.3)
     phi = feature_map(features)[:, 0]
@@ -158,23 +158,23 @@ def test_the_products_can_be_read_off_the_offsets() -> None:
     np.testing.assert_allclose(design.directions[:, 0] * 2.0, phi * math.sqrt(0.7))
 
 
-def test_a_corner_of_the_box_uses_the_whole_norm() -> None:
+def test_feature_design_of_a_box_corner_has_norm_one() -> None:
     design = feature_design(np.array([[1.0, -1.0, 1.0]]), 0.7, offset_share=0.4)
     assert design.norms()[0] == pytest.approx(math.hypot(math.sqrt(0.4), math.sqrt(0.6)))
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, math.nan])
-def test_a_clip_is_positive(clip: float) -> None:
+def test_feature_design_clip_must_be_positive(clip: float) -> None:
     with pytest.raises(InvalidDesignError, match="clip"):
         feature_design(np.zeros((1, 1)), clip, offset_share=0.0)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.0, math.nan])
-def test_the_offsets_share_leaves_something_for_the_directions(share: float) -> None:
+def test_feature_design_offset_share_must_be_from_zero_below_one(share: float) -> None:
     with pytest.raises(InvalidDesignError, match="share"):
         feature_design(np.zeros((1, 1)), 1.0, offset_share=share)
 
 
-def test_a_feature_that_is_not_a_number_has_no_design() -> None:
+def test_feature_design_with_nan_feature_is_refused() -> None:
     with pytest.raises(InvalidDesignError):
         feature_design(np.array([[math.nan]]), 1.0, offset_share=0.0)

@@ -1,4 +1,4 @@
-"""A federation in memory: when it moves, who is there, and what members take for the reference."""
+"""Tests of the memory backend: its timestamps, offline members and the reference model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -35,9 +35,9 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import ReleaseKind, ReportParameters, Schedule, Slot, SlotKey
 from fedperf_shared.workflow.features import featurize
 from fedperf_simulations.federation.linearized_training import MeasuredHistory
+from tests.fakes.linearized_queries import few_plans
 from tests.fakes.plans import ONE_CORE, diamond
-from tests.fakes.tangents import few_plans
-from tests.unit.client.public import seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 
 START = datetime(2027, 1, 4, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -71,7 +71,7 @@ def task() -> Task:
 
 
 def left(federation: Federation) -> dict[str, list[int]]:
-    """Windows whose report left, by member."""
+    """Return the windows whose report was sent, by member."""
     return {
         each.member.name: [
             entry.key.window
@@ -82,13 +82,13 @@ def left(federation: Federation) -> dict[str, list[int]]:
     }
 
 
-def test_it_moves_when_slots_open_reply_and_are_over() -> None:
+def test_calendar_times_are_slot_openings_replies_and_ends_of_grace() -> None:
     found = calendar_times(TABLE, grace=HOUR / 2)
     hours = [(each - START) / HOUR for each in found]
     assert hours == [0, 1, 3, 3.5, 24, 25, 27, 27.5]
 
 
-def test_of_first_slots_only_those_that_somebody_declared_are_moments() -> None:
+def test_calendar_times_include_only_declared_first_slots() -> None:
     table = replace(TABLE, first_slots=(SlotTimes(5 * HOUR, 6 * HOUR),))
     every = calendar_times(table, grace=HOUR / 2)
     first = SlotKey(ReleaseKind.RESIDUAL_REPORT, 1, 1)
@@ -98,7 +98,7 @@ def test_of_first_slots_only_those_that_somebody_declared_are_moments() -> None:
     assert {*found} < {*every}
 
 
-def test_members_report_against_the_coordinators_start_and_who_sleeps_does_not(
+def test_memory_federation_participants_report_on_initial_model_unless_offline(
     tmp_path: Path,
 ) -> None:
     def asleep(moment: datetime) -> bool:
@@ -115,16 +115,16 @@ def test_members_report_against_the_coordinators_start_and_who_sleeps_does_not(
         assert left(federation) == {"awake": [0], "sleeper": [0]}
         federation.live(TABLE.period.end)
         assert left(federation) == {"awake": [0, 1], "sleeper": [0]}
-        federation.live(TABLE.period.end)  # lived already
+        federation.live(TABLE.period.end)  # already simulated
 
 
-def test_what_is_not_asked_by_a_slot_is_not_computed() -> None:
+def test_history_compute_of_unknown_task_is_refused() -> None:
     compute = HistoryCompute(NOTHING, SharedAnswers(), Clock(START))
     with pytest.raises(UnknownTaskError):
         compute(lambda: 1)
 
 
-def test_a_workload_is_answered_once_about_a_subject_whoever_has_it() -> None:
+def test_shared_results_are_computed_once_per_subject_and_graph() -> None:
     one, other = (
         LabelledGraph(name, featurize(diamond(), ONE_CORE), 0, 0.0) for name in ("one", "other")
     )
@@ -147,7 +147,7 @@ def test_a_workload_is_answered_once_about_a_subject_whoever_has_it() -> None:
     assert begun == [["one", "other"], ["one", "other"]]
 
 
-def test_noise_depends_on_seed_member_and_slot_alone() -> None:
+def test_federation_noise_depends_on_seed_participant_and_slot_only() -> None:
     one, other = (SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, index) for index in (0, 1))
     drawn = {
         int(noise_of(seed, member)(key).discrete_gaussian(1, 1e12)[0])

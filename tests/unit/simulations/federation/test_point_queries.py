@@ -27,7 +27,7 @@ SENDERS = [WORKLOADS[:10], WORKLOADS[10:]]
 
 
 def smooth_belief(seed: int = 0) -> GaussianPosterior:
-    """Points on a line with a smooth truth."""
+    """Return a smooth prior over points on a line."""
     place = np.random.default_rng(seed).uniform(-1, 1, 40)
     near = np.exp(-((place[:, None] - place) ** 2) / 0.5)
     return GaussianPosterior(np.zeros(40), 0.2 + 0.5 * near + 1e-9 * np.eye(40))
@@ -48,7 +48,7 @@ def a_question(
 
 
 def removed(belief: GaussianPosterior, matrices: list[Floats], noise: float) -> float:
-    """Variance that answers to directions are expected to remove at the targets, mean."""
+    """Return the mean variance at the targets that responses are expected to remove."""
     here = np.concatenate(SENDERS)
     whole = np.zeros((sum(len(each) for each in matrices), len(here)))
     row = column = 0
@@ -66,13 +66,13 @@ def a_report(values: Floats) -> DirectedReport:
     return DirectedReport(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 0), 1, -20, steps)
 
 
-def test_every_column_is_used_to_the_norm_rule_and_not_beyond() -> None:
+def test_point_query_columns_have_norm_one_and_never_more() -> None:
     for design in a_question(smooth_belief()).designs:
         assert np.all(design.norms() <= 1.0)
         assert np.all(design.norms() >= 1 - 1e-6)
 
 
-def test_clips_are_the_stated_stddevs_of_a_record() -> None:
+def test_point_query_clips_are_kappa_record_deviations_on_the_grid() -> None:
     belief = smooth_belief()
     first = a_question(belief).designs[0]
     expected = 1.5 * np.sqrt(np.diag(belief.covariance)[:10] + RECORD)
@@ -80,7 +80,7 @@ def test_clips_are_the_stated_stddevs_of_a_record() -> None:
     assert np.all(first.clips % GRID == 0)
 
 
-def test_the_design_tells_more_than_any_other_directions_tried() -> None:
+def test_point_query_design_removes_more_variance_than_random_directions() -> None:
     belief = smooth_belief()
     question = a_question(belief)
     best = removed(belief, [each.directions for each in question.designs], 2.0)
@@ -95,7 +95,7 @@ def test_the_design_tells_more_than_any_other_directions_tried() -> None:
         assert removed(belief, others, 2.0) <= best + 1e-6
 
 
-def test_more_directions_than_matter_cost_nothing() -> None:
+def test_point_query_with_more_directions_removes_no_less_variance() -> None:
     belief = smooth_belief()
     few, many = (
         removed(belief, [each.directions for each in a_question(belief, directions=d).designs], 2.0)
@@ -104,13 +104,13 @@ def test_more_directions_than_matter_cost_nothing() -> None:
     assert many >= few - 1e-6
 
 
-def test_the_same_belief_asks_the_same_question() -> None:
+def test_point_query_is_deterministic_for_a_posterior() -> None:
     first, again = (a_question(smooth_belief()) for _ in range(2))
     for one, other in zip(first.designs, again.designs, strict=True):
         np.testing.assert_array_equal(one.directions, other.directions)
 
 
-def test_clear_answers_bring_the_truth_at_the_targets() -> None:
+def test_point_query_with_little_noise_recovers_the_truth_at_targets() -> None:
     belief = smooth_belief()
     rng = np.random.default_rng(2)
     truth = np.linalg.cholesky(belief.covariance) @ rng.standard_normal(40)
@@ -127,8 +127,8 @@ def test_clear_answers_bring_the_truth_at_the_targets() -> None:
     assert after.variances()[TARGETS].mean() < 0.05 * belief.variances()[TARGETS].mean()
 
 
-def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
-    """With one sender of one point everything can be written down."""
+def test_point_query_posterior_matches_the_closed_form_for_one_point() -> None:
+    """With one organization and one point, the posterior has a closed form."""
     belief = GaussianPosterior(np.array([0.2, 1.0]), np.array([[0.5, 0.3], [0.3, 0.8]]))
     clip = 2 * np.sqrt(0.5 + RECORD)
     question = design_query(
@@ -157,7 +157,7 @@ def test_what_is_learned_is_the_posterior_for_the_noise_of_the_slot() -> None:
     np.testing.assert_allclose(after.posterior.covariance, expected, rtol=1e-6)
 
 
-def test_an_absent_answer_tells_nothing_and_the_other_still_counts() -> None:
+def test_point_query_missing_response_changes_no_mean_and_others_still_count() -> None:
     belief = smooth_belief()
     question = a_question(belief)
     report = a_report(np.full(6, 0.5))
@@ -168,7 +168,7 @@ def test_an_absent_answer_tells_nothing_and_the_other_still_counts() -> None:
     assert np.abs(one.posterior.mean).max() > 0.01
 
 
-def test_answers_to_another_question_are_refused() -> None:
+def test_point_query_responses_of_wrong_count_or_length_are_refused() -> None:
     belief = smooth_belief()
     question = a_question(belief)
     known = {"noise_multiplier": 2.0, "record_variance": RECORD}
@@ -178,7 +178,7 @@ def test_answers_to_another_question_are_refused() -> None:
         infer(belief, question, [a_report(np.zeros(5)), None], **known)
 
 
-def test_stages_together_cost_one_gaussian_of_the_whole() -> None:
+def test_channel_stages_cost_one_gaussian_mechanism_with_decreasing_kappa() -> None:
     whole = 3.73
     precision = sum(1 / stage_noise(stage, whole) ** 2 for stage in STAGES)
     assert precision == pytest.approx(1 / whole**2)
@@ -186,12 +186,12 @@ def test_stages_together_cost_one_gaussian_of_the_whole() -> None:
 
 
 @pytest.mark.parametrize(("share", "kappa"), [(0.0, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, np.nan)])
-def test_a_stage_without_budget_or_clip_is_refused(share: float, kappa: float) -> None:
+def test_stage_without_budget_or_clip_is_refused(share: float, kappa: float) -> None:
     with pytest.raises(ConfigurationError):
         Stage(share, kappa)
 
 
-def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
+def test_point_query_gives_workloads_at_one_point_equal_directions() -> None:
     belief = smooth_belief()
     often = np.repeat(WORKLOADS[:10], 50)
     question = design_query(
@@ -218,7 +218,7 @@ def test_many_workloads_at_a_point_are_asked_as_one_and_told_as_many() -> None:
 def expected_error(
     belief: GaussianPosterior, question: QueryDesign, *, noise_multiplier: float
 ) -> float:
-    """Variance left at the targets once answers of the expected size are in."""
+    """Return the remaining variance at the targets after responses of the expected size."""
     reports = [a_report(np.zeros(each.values)) for each in question.designs]
     after = infer(
         belief, question, reports, noise_multiplier=noise_multiplier, record_variance=RECORD

@@ -1,4 +1,7 @@
-"""A coordinator that never ran; what others replay to is in tests/integration/federation."""
+"""Tests of replay for a coordinator that never ran.
+
+The tests in tests/integration/federation cover coordinators that did.
+"""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +16,7 @@ from fedperf_simulations.federation.replay import NothingToReplayError, replayed
 from tests.fakes.rounds import tangent_avg, task_of
 
 
-def test_a_coordinator_that_never_ran_has_nothing_to_replay(tmp_path: Path) -> None:
+def test_replay_of_coordinator_that_never_ran_is_refused(tmp_path: Path) -> None:
     table = default_calendar(datetime(2027, 1, 4, tzinfo=UTC))
     stored = ServerConfig(tmp_path, "127.0.0.1", table)
     again = replace(stored, directory=tmp_path / "again", database_url="")

@@ -1,4 +1,4 @@
-"""What cells depend on: every module that is reached, and what ships beside it."""
+"""Tests of the dependencies of cells: all reached modules and the data files beside them."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def modules_of(name: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_modules_are_reached_through_others_and_through_what_is_started_by_name() -> None:
+def test_dependencies_include_transitive_and_dynamically_started_modules() -> None:
     modules = modules_of("report_channel")
     assert "fedperf_server.inference.gaussian_process" in modules
     assert "fedperf_shared.releases.release" in modules
@@ -35,7 +35,7 @@ def test_modules_are_reached_through_others_and_through_what_is_started_by_name(
 
 
 @pytest.mark.slow
-def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_not() -> None:
+def test_dependencies_include_data_files_beside_reached_modules_only() -> None:
     load(next(each for each in ENTRIES if each.name == "profiling_models"))
     tables = Dependencies.of("fedperf_simulations.experiments.profiling_models")
     assert "polars/measured.parquet" not in tables.files
@@ -48,7 +48,7 @@ def test_a_file_that_ships_beside_a_module_counts_and_one_of_another_room_does_n
     assert plans.versions.keys() >= {"python", "torch", "numpy", "scikit-learn", "duckdb"}
 
 
-def test_data_below_a_folder_count_where_no_modules_are(tmp_path: Path) -> None:
+def test_dependencies_include_data_folders_without_modules(tmp_path: Path) -> None:
     room, inner = tmp_path / "room", tmp_path / "room" / "inner"
     for folder in (room / "logs", inner):
         folder.mkdir(parents=True)
@@ -60,7 +60,9 @@ def test_data_below_a_folder_count_where_no_modules_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_quick_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dependencies_are_deterministic_and_take_under_three_cpu_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     load(next(each for each in ENTRIES if each.name == "intervals"))
     read: list[Path] = []
 
@@ -75,7 +77,7 @@ def test_it_is_quick_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch) ->
     assert first == Dependencies.of("fedperf_simulations.experiments.intervals.experiment")
 
 
-def test_what_differs_has_a_line() -> None:
+def test_dependencies_differences_list_each_changed_item() -> None:
     mine = Dependencies("a", {"logs/x": "1"}, {"torch": "2"})
     other = Dependencies("b", {"logs/y": "1"}, {"torch": "3"})
     assert list(mine.differences(other)) == [
@@ -98,7 +100,7 @@ def test_what_differs_has_a_line() -> None:
         (('"package.other"', '"package.third"'), True),
     ],
 )
-def test_what_a_module_does_counts_and_what_is_said_of_it_does_not(
+def test_dependencies_change_with_code_but_not_with_comments_or_docstrings(
     tmp_path: Path, change: tuple[str, str], *, counts: bool
 ) -> None:
     text = '''"""Adds."""

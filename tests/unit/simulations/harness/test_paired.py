@@ -1,4 +1,4 @@
-"""No single case carries a verdict."""
+"""Tests of paired comparisons: intervals, outliers, strata and groups."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fedperf_simulations.harness.paired import PairedComparison
 THEIRS = np.full(18, 40.0)
 
 
-def test_the_change_is_of_means_and_the_median_is_of_cases() -> None:
+def test_paired_comparison_reports_change_of_means_and_median_of_cases() -> None:
     change = PairedComparison.percent([10.0, 30.0, 60.0], [20.0, 40.0, 40.0])
     assert change.mean == pytest.approx(0.0)
     assert change.median == pytest.approx(-25.0)
@@ -19,7 +19,7 @@ def test_the_change_is_of_means_and_the_median_is_of_cases() -> None:
     assert (points.mean, points.median) == (0.0, -10.0)
 
 
-def test_one_exploded_opponent_is_told_from_a_gain() -> None:
+def test_paired_comparison_exposes_a_mean_change_caused_by_one_outlier() -> None:
     theirs = THEIRS.copy()
     theirs[17] = 1000.0
     change = PairedComparison.percent(np.full(18, 42.0), theirs)
@@ -36,14 +36,14 @@ def test_one_exploded_opponent_is_told_from_a_gain() -> None:
 
 
 @pytest.mark.statistical
-def test_intervals_cover_as_often_as_they_say() -> None:
+def test_paired_interval_has_nominal_coverage() -> None:
     rng = np.random.default_rng(1)
     worlds = rng.normal(3.0, 5.0, (400, 40))
     intervals = [PairedComparison.points(each).interval or (0.0, 0.0) for each in worlds]
     assert 0.90 < np.mean([low <= 3.0 <= high for low, high in intervals]) < 0.98
 
 
-def test_strata_are_resampled_inside_only() -> None:
+def test_paired_comparison_resamples_within_strata_only() -> None:
     errors = [0.0, 0.0, 100.0, 100.0]
     whole, inside = (
         PairedComparison.points(errors),
@@ -57,7 +57,7 @@ def test_strata_are_resampled_inside_only() -> None:
     assert whole.interval[0] < 50 < whole.interval[1]
 
 
-def test_a_single_case_has_no_interval_and_nothing_is_compared_without_a_rival() -> None:
+def test_paired_comparison_of_one_case_has_no_interval() -> None:
     single = PairedComparison.percent([1.0], [2.0])
     assert (single.mean, single.median) == (-50.0, -50.0)
     assert (single.interval, single.median_interval, single.one_left_out) == (None, None, None)
@@ -66,7 +66,7 @@ def test_a_single_case_has_no_interval_and_nothing_is_compared_without_a_rival()
     assert Target("x", 1.0, -50.0, paired=single).as_row()["low"] is None
 
 
-def test_groups_are_resampled_whole() -> None:
+def test_paired_comparison_resamples_groups_as_a_whole() -> None:
     errors = np.array([1.0, 1.0, 1.0, 4.0])
     grouped = PairedComparison.by_groups(errors, np.zeros(4), groups=["a", "a", "a", "b"])
     assert (grouped.mean, grouped.median, grouped.cases, grouped.wins) == (1.75, 1.0, 4, 0)
@@ -79,7 +79,7 @@ def test_groups_are_resampled_whole() -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("share", [None, 0.5, 0.9])
-def test_intervals_by_groups_cover_as_often_as_they_say(share: float | None) -> None:
+def test_grouped_interval_has_nominal_coverage(share: float | None) -> None:
     rng = np.random.default_rng(2)
     labels = np.repeat(np.arange(30), 4)
     true = {None: 0.0, 0.5: 0.0, 0.9: 1.2816 * np.sqrt(2)}[share]
@@ -91,7 +91,7 @@ def test_intervals_by_groups_cover_as_often_as_they_say(share: float | None) -> 
     assert 0.88 < np.mean(hits) < 0.985
 
 
-def test_cases_of_a_group_tell_no_more_than_one_of_them() -> None:
+def test_grouped_interval_is_wider_than_the_ungrouped_one_for_repeated_values() -> None:
     values = np.repeat(np.random.default_rng(3).normal(size=20), 10)
     each, whole = np.arange(200).tolist(), np.repeat(np.arange(20), 10).tolist()
     low, high = interval_by_groups(values, whole) or (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""All claims on one page: one that fails, or lacks its data, stops no other."""
+"""Tests of the page of all claims: a claim that fails or lacks its data stops no other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ SUMMARY = {
 
 @dataclass(frozen=True)
 class Named:
-    """An experiment that is not run here."""
+    """Experiment that is never run."""
 
     name: str
     claim: str = "it is so"
@@ -41,7 +41,10 @@ class OnMissingData(Named):
 
 @dataclass
 class Program:
-    """Ends as told, by the first two arguments; a run leaves a summary and a last line."""
+    """Program that exits with the code of its first two arguments.
+
+    A run writes a summary and a last line.
+    """
 
     codes: Mapping[tuple[str, str], int]
 
@@ -62,7 +65,7 @@ def claims(tmp_path: Path, program: Program, *experiments: Named) -> list[Claim]
     return list(reproduced(pairs, settings, say=lambda line: None, process=program))
 
 
-def test_one_that_fails_or_lacks_data_or_differs_stops_no_other(tmp_path: Path) -> None:
+def test_reproduction_continues_after_failed_skipped_or_differing_claims(tmp_path: Path) -> None:
     program = Program({("run", "broken"): 1, ("verify", "drifted"): 10})
     broken, missing, drifted, fine = claims(
         tmp_path,
@@ -90,7 +93,7 @@ def test_one_that_fails_or_lacks_data_or_differs_stops_no_other(tmp_path: Path) 
     ]  # fmt: skip
 
 
-def test_the_page_says_what_carries_a_verdict_and_where_it_comes_from(tmp_path: Path) -> None:
+def test_reproduction_page_shows_targets_outlier_influence_and_provenance(tmp_path: Path) -> None:
     found = claims(tmp_path, Program({}), Named("fine"), OnMissingData("missing"))
     text = page(found)
     assert "1 of 2 targets hold" in text
@@ -110,7 +113,7 @@ def test_the_page_says_what_carries_a_verdict_and_where_it_comes_from(tmp_path: 
     assert (tmp_path / "claims.html").read_text() == text
 
 
-def test_a_program_that_breaks_is_a_reason_and_no_error_here(tmp_path: Path) -> None:
+def test_reproduction_process_with_unknown_experiment_returns_its_exit_code(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert reproduction._process(["run", "nothing of that name"], log) == 3
     assert reproduction._last_line(log).startswith("error: no experiment")

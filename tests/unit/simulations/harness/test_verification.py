@@ -1,4 +1,4 @@
-"""Evidence cannot drift: a cell is of its code and data, a summary is what its cells say."""
+"""Tests of verification: cells match their code and data, and a summary matches its cells."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fedperf_simulations.harness.experiment import (
     conduct,
 )
 from fedperf_simulations.harness.verification import differences
-from tests.unit.simulations.harness.made_up import MadeUpPackage, made_up_package
+from tests.unit.simulations.harness.synthetic_experiment import MadeUpPackage, made_up_package
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUpPackage:
 
 @pytest.fixture
 def out(made_up: MadeUpPackage, tmp_path: Path) -> Path:
-    """Where its results are."""
+    """Return the directory of the experiment's results."""
     again(made_up, tmp_path / "out")
     return tmp_path / "out"
 
@@ -48,7 +48,9 @@ def edit(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(content.replace(old, new, 1))
 
 
-def test_a_summary_is_what_its_cells_say(made_up: MadeUpPackage, out: Path) -> None:
+def test_verification_accepts_a_summary_computed_from_its_cells(
+    made_up: MadeUpPackage, out: Path
+) -> None:
     assert found(made_up, out) == []
     assert made_up.computed == 1
     summary = orjson.loads((out / "summary.json").read_bytes())
@@ -59,12 +61,14 @@ def test_a_summary_is_what_its_cells_say(made_up: MadeUpPackage, out: Path) -> N
     assert "place/runs.csv" in stamp["dependencies"]["files"]
 
 
-def test_one_edited_number_in_a_kept_cell_is_found(made_up: MadeUpPackage, out: Path) -> None:
+def test_verification_detects_an_edited_number_in_a_stored_cell(
+    made_up: MadeUpPackage, out: Path
+) -> None:
     edit(cell_of(out), b"25.0", b"12.3")
     assert found(made_up, out) == ["cell errors-seed3: edited: its content is not what was written"]
 
 
-def test_an_edited_cell_is_found_though_its_digest_is_made_to_fit(
+def test_verification_detects_an_edited_cell_with_matching_digest(
     made_up: MadeUpPackage, out: Path
 ) -> None:
     cell = KeptCell.read(cell_of(out))
@@ -72,7 +76,7 @@ def test_an_edited_cell_is_found_though_its_digest_is_made_to_fit(
     assert found(made_up, out) == ["cell errors-seed3: not the one that the summary rests on"]
 
 
-def test_an_edited_cell_is_computed_again_by_a_run(
+def test_experiment_run_recomputes_an_edited_cell(
     made_up: MadeUpPackage, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edit(cell_of(out), b"25.0", b"12.3")
@@ -92,7 +96,7 @@ def test_an_edited_cell_is_computed_again_by_a_run(
         (b'"error": 15.0', b'"error": 14.0', "cases 1, error: the summary has 14.0"),
     ],
 )
-def test_an_edited_summary_is_found(
+def test_verification_detects_an_edited_summary(
     made_up: MadeUpPackage, out: Path, old: bytes, new: bytes, said: str
 ) -> None:
     edit(out / "summary.json", old, new)
@@ -100,7 +104,7 @@ def test_an_edited_summary_is_found(
     assert line.startswith(said)
 
 
-def test_a_missing_cell_is_a_difference_and_is_not_computed(
+def test_verification_reports_a_missing_cell_without_computing_it(
     made_up: MadeUpPackage, out: Path
 ) -> None:
     cell_of(out).unlink()
@@ -108,7 +112,7 @@ def test_a_missing_cell_is_a_difference_and_is_not_computed(
     assert made_up.computed == 1
 
 
-def test_a_changed_line_of_code_is_found_and_makes_its_cells_be_computed_again(
+def test_verification_detects_changed_code_and_a_run_recomputes_its_cells(
     made_up: MadeUpPackage, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made_up.change("law", "10.0 * case", "11.0 * case")
@@ -118,7 +122,7 @@ def test_a_changed_line_of_code_is_found_and_makes_its_cells_be_computed_again(
     assert "cell errors-seed3: of other code" in capsys.readouterr().err
 
 
-def test_changed_data_is_found_and_makes_its_cells_be_computed_again(
+def test_verification_detects_changed_data_and_a_run_recomputes_its_cells(
     made_up: MadeUpPackage, out: Path
 ) -> None:
     (made_up.data / "runs.csv").write_text("1,3\n")
@@ -127,7 +131,9 @@ def test_changed_data_is_found_and_makes_its_cells_be_computed_again(
     assert made_up.computed == 2
 
 
-def test_words_about_the_code_change_nothing(made_up: MadeUpPackage, out: Path) -> None:
+def test_verification_ignores_changed_docstrings_and_comments(
+    made_up: MadeUpPackage, out: Path
+) -> None:
     made_up.change("law", "How errors fall.", "How errors rise, some say.\n")
     made_up.change("law", "    return", "    # here it is\n    return")
     assert found(made_up, out) == []
@@ -135,7 +141,7 @@ def test_words_about_the_code_change_nothing(made_up: MadeUpPackage, out: Path) 
     assert made_up.computed == 1
 
 
-def test_what_no_kept_cell_says_stands_in_no_summary(
+def test_experiment_with_a_cell_that_changes_its_key_writes_no_summary(
     made_up: MadeUpPackage, tmp_path: Path
 ) -> None:
     made_up.change("claim", '"errors"', 'f"errors-{len(COMPUTED)}"')
@@ -144,7 +150,7 @@ def test_what_no_kept_cell_says_stands_in_no_summary(
     assert not (tmp_path / "out" / "summary.json").exists()
 
 
-def test_a_file_that_cells_do_not_depend_on_is_not_read_in_secret(
+def test_experiment_that_declares_another_file_later_is_refused(
     made_up: MadeUpPackage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = made_up.experiment
@@ -158,7 +164,7 @@ def test_a_file_that_cells_do_not_depend_on_is_not_read_in_secret(
 
 
 @pytest.mark.parametrize("content", [None, {"name": "demo"}, {"provenance": {"commit": "1"}}])
-def test_what_is_no_summary_with_cells_is_refused(
+def test_verification_of_invalid_summary_is_refused(
     made_up: MadeUpPackage, tmp_path: Path, content: object
 ) -> None:
     if content is not None:

@@ -83,18 +83,18 @@ def model() -> GGFN:
     return GGFN(seed=3).eval()
 
 
-def test_the_model_has_exactly_the_promised_parameters(model: GGFN) -> None:
+def test_ggfn_has_exactly_615809_float32_parameters(model: GGFN) -> None:
     assert sum(p.numel() for p in model.parameters()) == PARAMETERS == 615_809
     assert all(p.requires_grad and p.dtype == torch.float32 for p in model.parameters())
 
 
-def test_the_constants_that_servers_validate_by_are_those_of_the_real_model(model: GGFN) -> None:
+def test_ggfn_array_shapes_constant_matches_the_model(model: GGFN) -> None:
     state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     assert list(state.items()) == list(ARRAY_SHAPES.items())
     assert list(state) == [name for name, _ in model.named_parameters()]
 
 
-def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(model: GGFN) -> None:
+def test_ggfn_prediction_is_independent_of_the_rest_of_the_batch(model: GGFN) -> None:
     graphs = some_graphs(20)
     with torch.inference_mode():
         together = model(collate(graphs))
@@ -105,7 +105,7 @@ def test_a_prediction_does_not_depend_on_the_rest_of_the_batch(model: GGFN) -> N
     assert together.std() > 1e-3
 
 
-def test_a_prediction_does_not_depend_on_how_operators_are_labelled(model: GGFN) -> None:
+def test_ggfn_prediction_is_independent_of_operator_labelling(model: GGFN) -> None:
     random = np.random.default_rng(1)
     plans = [random_plan(random, 9) for _ in range(20)]
     others = [relabelled_plan(plan, random.permutation(9).tolist()) for plan in plans]
@@ -114,7 +114,7 @@ def test_a_prediction_does_not_depend_on_how_operators_are_labelled(model: GGFN)
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-5)
 
 
-def test_a_prediction_depends_on_platforms_edges_and_the_plan_features(model: GGFN) -> None:
+def test_ggfn_prediction_depends_on_platforms_edges_and_plan_features(model: GGFN) -> None:
     graph = graph_of(random_plan(np.random.default_rng(2), 6))
     moved = graph.operators.copy()
     moved[3, 28:38] = np.roll(moved[3, 28:38], 1)
@@ -132,7 +132,7 @@ def test_a_prediction_depends_on_platforms_edges_and_the_plan_features(model: GG
     assert len({round(value, 6) for value in (base, platform, edges, plan)}) == 4
 
 
-def test_a_sample_gets_no_gradient_from_another_samples_loss(model: GGFN) -> None:
+def test_ggfn_loss_of_one_sample_has_no_gradient_for_other_samples(model: GGFN) -> None:
     batch = collate(some_graphs(5))
     operators = batch.operators.requires_grad_()
     model(batch)[2].backward()
@@ -142,7 +142,7 @@ def test_a_sample_gets_no_gradient_from_another_samples_loss(model: GGFN) -> Non
     model.zero_grad()
 
 
-def test_a_batch_is_packed_time_major_with_every_edge_twice_and_one_loop_per_row() -> None:
+def test_collate_packs_time_major_with_symmetric_edges_and_self_loops() -> None:
     graphs = some_graphs(7)
     batch = collate(graphs)
     lengths = [len(graphs[place].order) for place in batch.places.tolist()]
@@ -166,7 +166,7 @@ def test_a_batch_is_packed_time_major_with_every_edge_twice_and_one_loop_per_row
     assert torch.equal(batch.samples[batch.edges[0]], batch.samples[batch.edges[1]])
 
 
-def test_the_standard_layers_give_the_same_numbers(model: GGFN) -> None:
+def test_ggfn_output_equals_unbatched_standard_layers_plus_analytic_offset(model: GGFN) -> None:
     """One sample, written out with explicit self loops and an unpacked GRU.
 
     What the network gives is added to what the analytic cost model says.
@@ -188,7 +188,7 @@ def test_the_standard_layers_give_the_same_numbers(model: GGFN) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
 
 
-def test_predictions_are_log_seconds_within_the_public_bounds(model: GGFN) -> None:
+def test_ggfn_predictions_are_log_seconds_within_the_public_bounds(model: GGFN) -> None:
     batch = collate(some_graphs(3))
     with torch.inference_mode():
         expected = model(batch) * 2 + math.log(0.1)
@@ -200,7 +200,7 @@ def test_predictions_are_log_seconds_within_the_public_bounds(model: GGFN) -> No
     torch.testing.assert_close(seconds, torch.full((3,), MAX_RUNTIME_SECONDS))
 
 
-def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -> None:
+def test_ggfn_initial_weights_depend_on_seed_and_keep_global_generator_state() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
     first, second, third = (state_to_arrays(GGFN(seed=seed)) for seed in (1, 1, 2))
@@ -209,7 +209,7 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_generator_al
     assert not np.array_equal(first["dense.0.weight"], third["dense.0.weight"])
 
 
-def test_no_dropout_means_training_and_evaluation_agree() -> None:
+def test_ggfn_without_dropout_agrees_in_training_and_evaluation_mode() -> None:
     batch = collate(some_graphs(4))
     plain = GGFN(dropout=0, seed=1)
     torch.testing.assert_close(plain.train()(batch), plain.eval()(batch))
@@ -219,19 +219,19 @@ def test_no_dropout_means_training_and_evaluation_agree() -> None:
         GGFN(dropout=math.nan)
 
 
-def test_an_empty_batch_is_refused() -> None:
+def test_collate_with_empty_batch_is_refused() -> None:
     with pytest.raises(EmptyBatchError):
         collate([])
 
 
-def test_the_loss_is_huber_per_sample() -> None:
+def test_huber_per_sample_matches_its_formula() -> None:
     errors = torch.tensor([0.0, 0.1, -0.5, 3.0])
     expected = [0, 0.005, 0.125, HUBER_DELTA * (3 - HUBER_DELTA / 2)]
     losses = huber_per_sample(errors, torch.zeros(4))
     np.testing.assert_allclose(losses.numpy(), expected, rtol=1e-5)
 
 
-def test_within_a_group_only_differences_count() -> None:
+def test_huber_within_compares_only_differences_inside_a_group() -> None:
     predicted = torch.tensor([5.0, 5.2, 0.0, 1.0, 9.0])
     target = torch.tensor([1.0, 1.0, 0.0, 1.4, 2.0])
     losses = huber_within(predicted, target, torch.tensor([7, 7, 3, 3, 5]))
@@ -248,7 +248,7 @@ def _learnable(count: int, seed: int) -> tuple[list[Features], NDArray[np.float6
 
 
 @pytest.mark.slow
-def test_training_learns_and_reports_every_epoch() -> None:
+def test_fit_reduces_error_and_reports_every_training_epoch() -> None:
     graphs, labels = _learnable(192, seed=1)
     test_graphs, test_labels = _learnable(60, seed=2)
     seen: list[tuple[int, float]] = []
@@ -270,7 +270,7 @@ def test_training_learns_and_reports_every_epoch() -> None:
     assert error < 0.5 * np.abs(test_labels - labels.mean()).mean()
 
 
-def test_plans_of_a_question_are_compared_and_every_plan_counts_once() -> None:
+def test_fit_with_workload_groups_adds_within_group_loss() -> None:
     graphs, labels = _learnable(24, seed=1)
     graphs, labels = graphs * 2, np.concatenate([labels, labels[::-1]])
     with torch.inference_mode():
@@ -297,7 +297,7 @@ def test_plans_of_a_question_are_compared_and_every_plan_counts_once() -> None:
     assert first_loss(pairs) == pytest.approx(float((apart + within).mean()), rel=1e-4)
 
 
-def test_the_same_seed_trains_the_same_model_and_leaves_the_global_generator_alone() -> None:
+def test_fit_is_deterministic_for_a_seed_and_keeps_global_generator_state() -> None:
     graphs, labels = _learnable(40, seed=1)
     states = []
     for seed, noise in ((4, 1), (4, 2), (5, 1)):
@@ -312,7 +312,7 @@ def test_the_same_seed_trains_the_same_model_and_leaves_the_global_generator_alo
     assert not all(np.array_equal(first[name], other[name]) for name in first)
 
 
-def test_a_weight_of_zero_hides_a_sample() -> None:
+def test_fit_ignores_samples_of_weight_zero() -> None:
     graphs, labels = _learnable(16, seed=1)
     spoiled = labels.copy()
     spoiled[5] = -8.0
@@ -326,7 +326,7 @@ def test_a_weight_of_zero_hides_a_sample() -> None:
     assert all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
 
 
-def test_training_on_nothing_on_wrong_labels_or_by_wrong_settings_is_refused() -> None:
+def test_fit_with_invalid_data_or_settings_is_refused_and_keeps_the_weights() -> None:
     graphs, labels = _learnable(4, seed=1)
     model = GGFN()
     before = state_to_arrays(model)
@@ -344,7 +344,7 @@ def test_training_on_nothing_on_wrong_labels_or_by_wrong_settings_is_refused() -
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_a_diverging_training_ends_in_a_named_error() -> None:
+def test_fit_that_diverges_raises_training_diverged_error() -> None:
     graphs, labels = _learnable(4, seed=1)
     model = GGFN()
     torch.nn.init.constant_(model.get_parameter("dense.0.bias"), math.inf)
@@ -353,20 +353,20 @@ def test_a_diverging_training_ends_in_a_named_error() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_predicting_uses_no_dropout_and_keeps_the_mode_of_the_model(training: bool) -> None:
+def test_predict_uses_no_dropout_and_preserves_training_mode(training: bool) -> None:
     graphs = some_graphs(10)
     dropping, plain = GGFN(dropout=0.5, seed=1).train(training), GGFN(dropout=0, seed=1)
     np.testing.assert_array_equal(predict(dropping, graphs), predict(plain, graphs))
     assert dropping.training is training
 
 
-def test_one_plan_is_enough_to_train_and_predicting_none_gives_none() -> None:
+def test_fit_accepts_one_plan_and_predict_of_no_plans_is_empty() -> None:
     graphs, labels = _learnable(1, seed=1)
     assert fit(GGFN(), graphs, labels, epochs=1, seed=0).steps == 1
     assert predict(GGFN(), []).shape == (0,)
 
 
-def test_arrays_of_another_model_are_refused_by_name(model: GGFN) -> None:
+def test_check_arrays_with_arrays_of_another_model_is_refused(model: GGFN) -> None:
     good = state_to_arrays(model)
     check_arrays(good)
     name = "recurrent.weight_hh_l1"

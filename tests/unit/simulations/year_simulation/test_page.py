@@ -1,4 +1,4 @@
-"""The page of a rehearsal: all that the command says, for people who were not there."""
+"""Tests of the page of a simulation: it contains the full output of the command."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from fedperf_shared.errors import StorageError
 from tests.unit.simulations.year_simulation.test_presentation import VIEW
 
 
-def test_it_says_what_leaves_and_what_it_would_bring() -> None:
+def test_simulation_page_shows_releases_gain_and_unplanned_slots_without_links() -> None:
     text = page(VIEW)
     for words in (
         "nothing left this machine",
@@ -23,7 +23,7 @@ def test_it_says_what_leaves_and_what_it_would_bring() -> None:
     assert "http" not in text
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_simulation_page_is_written_or_names_an_unwritable_path(tmp_path: Path) -> None:
     write_page(tmp_path / "year.html", VIEW)
     assert (tmp_path / "year.html").read_text() == page(VIEW)
     with pytest.raises(StorageError, match="nowhere"):

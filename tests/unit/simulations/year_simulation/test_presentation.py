@@ -1,4 +1,4 @@
-"""What a rehearsal says: dates in words, costs, what is left out, and what it would bring."""
+"""Tests of the output of a simulation: dates, costs, omitted slots and gain."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -73,7 +73,7 @@ YEAR = SimulatedYear(
 VIEW = YearView(AHEAD, "the default calendar", LocalHistory(200, (), ()), YEAR)
 
 
-def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
+def test_simulation_view_states_first_release_and_that_no_data_left() -> None:
     said = [*VIEW.beginning()]
     assert "nothing left this machine" in said[0]
     assert said[1] == "you join on 1 December 2026, 00:00 UTC, by the default calendar"
@@ -81,7 +81,7 @@ def test_the_first_release_is_told_in_words_and_that_nothing_left() -> None:
     assert said[3].startswith("first release: 6 December 2026; it covers runs stored before")
 
 
-def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> None:
+def test_simulation_view_shows_epsilon_for_both_privacy_units_and_omitted_slots() -> None:
     said = [*VIEW.costs()]
     assert said == [
         "together: epsilon 0.9000 of 1 at delta 1e-05 for one workload added or removed, which "
@@ -94,7 +94,7 @@ def test_costs_are_told_with_the_other_unit_beside_and_what_is_left_out() -> Non
     ]
 
 
-def test_extra_slots_and_approvals_are_mentioned_where_there_are_some() -> None:
+def test_simulation_view_mentions_extra_slots_and_required_approval() -> None:
     spending = replace(YEAR.spending, slots=4)
     other = replace(YEAR, spending=spending, needs_approval=True)
     said = "\n".join(replace(VIEW, year=other).costs())
@@ -102,7 +102,7 @@ def test_extra_slots_and_approvals_are_mentioned_where_there_are_some() -> None:
     assert "a release without approval is charged and not sent" in said
 
 
-def test_what_it_brings_is_told_by_way_with_a_verdict() -> None:
+def test_simulation_gain_rows_label_each_predictor_better_or_no_difference() -> None:
     verdicts = {row["predicts from"]: row["verdict"] for row in VIEW.gain_rows()}
     assert verdicts == {
         "local executions alone": "better",
@@ -114,32 +114,32 @@ def test_what_it_brings_is_told_by_way_with_a_verdict() -> None:
     assert "50 of your workloads" in VIEW.brought()
 
 
-def test_beside_a_change_stands_the_measure_that_it_is_of() -> None:
-    """A median may go up where the mean, of which the change is, goes down."""
+def test_simulation_gain_change_refers_to_the_geometric_mean() -> None:
+    """A median may rise while the mean, to which the change refers, falls."""
     means = [float(str(row["geometric mean"])) for row in VIEW.gain_rows()]
     assert means == [2.0, 1.82, 1.8]
     assert 100 * (means[2] / means[0] - 1) == pytest.approx(GAIN.changes[ALONE].percent)
 
 
-def test_who_joins_alone_is_not_told_of_others() -> None:
+def test_simulation_gain_row_without_peers_is_labelled_without_others() -> None:
     alone = replace(VIEW, ahead=replace(AHEAD, others=()))
     assert alone.gain_rows()[-1]["predicts from"] == "joined, without others"
 
 
-def test_where_nothing_would_leave_the_reason_is_told() -> None:
+def test_simulation_view_without_releases_states_the_reason() -> None:
     nothing = replace(VIEW, year=replace(YEAR, releases=()))
     *_, last = nothing.beginning()
     assert last == "no release until 30 November 2027: too small"
 
 
-def test_a_home_with_too_few_jobs_is_told_what_to_do() -> None:
+def test_simulation_view_with_too_few_jobs_suggests_ingest() -> None:
     few = replace(VIEW, jobs=LocalHistory(2, (), ()), year=replace(YEAR, gain=None))
     assert few.gain_rows() == []
     assert "fedperf ingest" in few.brought()
     assert few.as_json()["gain"] is None
 
 
-def test_programs_get_all_of_it() -> None:
+def test_simulation_json_contains_releases_and_gain_changes() -> None:
     facts = VIEW.as_json()
     assert facts["left_this_machine"] is False
     releases = facts["releases"]

@@ -1,4 +1,4 @@
-"""A history that is there when its member joins, and runs once more in the period."""
+"""Tests of repeated history: it exists when its member joins and runs again in the period."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +15,7 @@ ENDS = JOINS + 10 * DAY
 
 @pytest.fixture
 def history() -> RepeatedHistory:
-    """Five executions, read in another order than they finished."""
+    """Return five executions in another order than they finished."""
     found = [make_execution(number) for number in (3, 1, 0, 4, 2)]
     failed = make_execution(9, status=ExecutionStatus.FAILED, measurement=None)
     return RepeatedHistory.of([*found, failed], joins=JOINS, ends=ENDS)
@@ -25,7 +25,7 @@ def names(history: RepeatedHistory, since: datetime | None, until: datetime) -> 
     return [each.workload for each in history.between(since, until)]
 
 
-def test_all_of_it_is_there_from_joining_on(history: RepeatedHistory) -> None:
+def test_repeated_history_is_complete_from_joining_on(history: RepeatedHistory) -> None:
     everything = [f"workload-{number}" for number in range(5)]
     assert names(history, None, JOINS) == everything
     assert names(history, None, ENDS) == everything
@@ -33,7 +33,9 @@ def test_all_of_it_is_there_from_joining_on(history: RepeatedHistory) -> None:
     assert names(history, None, JOINS - DAY) == []
 
 
-def test_later_it_runs_once_more_in_its_order(history: RepeatedHistory) -> None:
+def test_repeated_history_reruns_executions_in_order_during_the_period(
+    history: RepeatedHistory,
+) -> None:
     halves = [
         names(history, JOINS + 5 * each * DAY, JOINS + 5 * (each + 1) * DAY) for each in (0, 1)
     ]
@@ -44,6 +46,6 @@ def test_later_it_runs_once_more_in_its_order(history: RepeatedHistory) -> None:
     assert names(history, ENDS, ENDS + DAY) == []
 
 
-def test_who_ran_nothing_has_nothing() -> None:
+def test_repeated_history_without_executions_is_empty() -> None:
     history = RepeatedHistory.of([], joins=JOINS, ends=ENDS)
     assert names(history, None, ENDS) == []

@@ -1,4 +1,4 @@
-"""Before a year is lived: when it can be, and what of the policy and calendar it goes by."""
+"""Tests of preparing a simulated year: its dates, policy and calendar."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -28,13 +28,13 @@ TABLE = default_calendar(START)
 SMALL = Policy(size_class=SizeClass.SMALL, nominal_workloads=200)
 
 
-def test_who_joins_after_the_calendars_end_is_told_so() -> None:
+def test_year_settings_joining_after_calendar_end_are_refused() -> None:
     YearSettings(SMALL, TABLE, TABLE.period.end - timedelta(days=1), (), 0)
     with pytest.raises(PeriodPassedError, match="2027-11-30 00:00 UTC"):
         YearSettings(SMALL, TABLE, TABLE.period.end, (), 0)
 
 
-def test_what_is_asked_about_is_approved_and_what_never_leaves_stays_so() -> None:
+def test_approve_all_turns_ask_into_auto_and_keeps_never() -> None:
     asks = replace(SMALL, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.NEVER)
     found = approve_all(asks)
     assert found.residual_report is ReleaseMode.AUTO
@@ -42,7 +42,7 @@ def test_what_is_asked_about_is_approved_and_what_never_leaves_stays_so() -> Non
     assert approve_all(SMALL) == SMALL
 
 
-def test_model_rounds_that_nobody_planned_are_not_lived() -> None:
+def test_simulated_calendar_drops_model_rounds_without_planned_updates() -> None:
     report = Slot(SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 3), ReportParameters(6.0, 1.5))
     update = Slot(SlotKey(ReleaseKind.MODEL_UPDATE, 0, 0), LinearizedParameters(6.0, 3000.0))
     without, together = Schedule(TABLE, (report,)), Schedule(TABLE, (report, update))

@@ -33,7 +33,7 @@ def a_stream(
     return clipped
 
 
-def test_a_step_raises_an_alarm_after_it() -> None:
+def test_adwin_raises_alarm_after_a_step_like_river() -> None:
     values = a_stream(0, 1200, 0.4, 700 / 1200, scatter=0.3, slope=0.0)
     found = first_alarm(Adwin(GUARD), values)
     assert found is not None
@@ -51,21 +51,21 @@ def test_a_step_raises_an_alarm_after_it() -> None:
     st.sampled_from([0.0, 0.5]),
     st.sampled_from([0, 10, GUARD, 63, 64, 333]),
 )
-def test_alarms_come_where_those_of_river_do(
+def test_adwin_first_alarm_equals_that_of_river(
     seed: int, length: int, shift: float, at: float, scatter: float, slope: float, quiet: int
 ) -> None:
     values = a_stream(seed, length, shift, at, scatter=scatter, slope=slope)
     assert first_alarm(Adwin(quiet), values) == first_alarm_of_river(quiet, values)
 
 
-def test_weak_shifts_that_few_cuts_tell_are_found_where_river_finds_them() -> None:
+def test_adwin_detects_weak_shifts_where_river_does() -> None:
     streams = [a_stream(seed, 600, 0.15, 0.3, scatter=0.3, slope=0.3) for seed in range(100)]
     found = [first_alarm(Adwin(GUARD), each) for each in streams]
     assert found == [first_alarm_of_river(GUARD, each) for each in streams]
 
 
 @pytest.mark.parametrize("quiet", [31, 32, 64])
-def test_no_alarm_comes_while_it_is_quiet(quiet: int) -> None:
+def test_adwin_raises_no_alarm_within_grace_period(quiet: int) -> None:
     values = [0.0] * 16 + [2.0] * 300
     found = first_alarm(Adwin(quiet), values)
     assert found is not None

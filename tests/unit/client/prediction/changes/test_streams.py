@@ -1,4 +1,4 @@
-"""Streams by platform and class, their drifts in words, and what an execution lags behind."""
+"""Streams by platform and operator class: drifts, their sentences, and lags of executions."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from fedperf_client.prediction.ensemble.changes import (
 from fedperf_shared.releases.basis import ALL_CELLS
 from fedperf_shared.workflow.vocabulary import OperatorClass, Platform
 from tests.fakes.plans import diamond
-from tests.unit.client.prediction.changes.observing import BEGIN, MINUTE, observed
+from tests.unit.client.prediction.changes.drift_observations import BEGIN, MINUTE, observed
 
 
 def together(*parts: DriftObservations) -> DriftObservations:
@@ -43,7 +43,7 @@ def drift(**changes: object) -> StreamDrift:
     return StreamDrift(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
+def test_drift_in_a_stream_has_date_shift_and_kind() -> None:
     [stream] = find_streams(observed(shift=0.4))
     [found] = stream.drifts
     assert found.kinds == (DriftKind.CONCEPT,)
@@ -53,7 +53,7 @@ def test_a_drift_has_a_day_a_size_and_a_kind() -> None:
     assert found.stream_name == stream.name == "relational work on duckdb"
 
 
-def test_platforms_and_classes_are_find_streams_their_own_and_sizes_are_not() -> None:
+def test_find_streams_separates_platforms_and_classes_but_not_sizes() -> None:
     calm, drifting = observed(cell=0), observed(cell=len(ALL_CELLS) // 2, shift=0.5)
     larger = observed(cell=1)
     streams = find_streams(together(drifting, calm, larger))
@@ -62,7 +62,7 @@ def test_platforms_and_classes_are_find_streams_their_own_and_sizes_are_not() ->
     assert streams[1].rows.tolist() == list(range(300))
 
 
-def test_the_order_of_the_rows_does_not_matter_that_of_the_moments_does() -> None:
+def test_find_streams_depends_on_timestamps_and_not_on_row_order() -> None:
     here = observed(shift=0.5)
     rows = np.random.default_rng(3).permutation(300)
     [ordered], [shuffled] = find_streams(here), find_streams(here.take(rows))
@@ -72,7 +72,7 @@ def test_the_order_of_the_rows_does_not_matter_that_of_the_moments_does() -> Non
     assert find_streams(one_moment)[0].drifts == ()
 
 
-def test_executions_lag_behind_by_all_concept_drifts_after_them() -> None:
+def test_lags_sum_all_later_concept_drifts() -> None:
     twice = observed(600, shift=0.5, at=200)
     twice = replace(twice, residuals=twice.residuals + 0.3 * (np.arange(600) >= 400))
     [stream] = find_streams(twice)
@@ -82,13 +82,13 @@ def test_executions_lag_behind_by_all_concept_drifts_after_them() -> None:
     assert np.count_nonzero(np.diff(lags)) == 2
 
 
-def test_levels_are_factors_of_what_was_usual_at_first() -> None:
+def test_levels_are_relative_to_the_first_executions() -> None:
     [stream] = find_streams(observed(shift=0.5))
     assert np.median(stream.levels()[:150]) == pytest.approx(0.0, abs=0.1)
     assert np.median(stream.levels()[160:]) == pytest.approx(0.5, abs=0.1)
 
 
-def test_the_level_of_a_job_that_began_after_a_drift_is_that_of_the_others() -> None:
+def test_level_of_a_job_first_run_after_a_drift_is_that_of_its_stream() -> None:
     here = observed(shift=0.5, spread=0.0)
     new = (np.arange(300) >= 200) & (np.arange(300) % 2 == 0)
     [stream] = find_streams(replace(here, jobs=np.where(new, 99, here.jobs)))
@@ -96,8 +96,8 @@ def test_the_level_of_a_job_that_began_after_a_drift_is_that_of_the_others() -> 
     assert np.median(stream.levels()[new][10:]) == pytest.approx(0.5, abs=0.2)
 
 
-def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
-    """Every job runs once; from the middle on they are larger, and the model errs by size."""
+def test_larger_inputs_are_covariate_drift_without_lag() -> None:
+    """Jobs run once and become larger halfway. The model's error depends on the size."""
     rng = np.random.default_rng(0)
     size = rng.uniform(0, 2, 300) + (np.arange(300) >= 150)
     here = observed(jobs=300)
@@ -120,11 +120,11 @@ def test_other_inputs_are_covariate_drift_and_nothing_lags() -> None:
         (0.04, "changed for a while from 2026-03-01 on"),
     ],
 )
-def test_drifts_are_told_as_factors(shift: float, says: str) -> None:
+def test_drift_sentence_gives_factor_and_date(shift: float, says: str) -> None:
     assert drift(log_shift=shift).sentence == says
 
 
-def test_an_asked_plan_is_told_of_the_last_drift_of_its_stream_for_a_month() -> None:
+def test_recent_drift_returns_latest_concept_drift_of_the_last_month() -> None:
     plan, soon = diamond(), BEGIN + timedelta(days=32)
     older, newer = drift(log_shift=0.9), drift()
     elsewhere = drift(platform=Platform.SPARK)
@@ -134,5 +134,5 @@ def test_an_asked_plan_is_told_of_the_last_drift_of_its_stream_for_a_month() -> 
     assert recent_drift((elsewhere,), plan, now=soon) is None
 
 
-def test_nothing_has_no_streams() -> None:
+def test_find_streams_of_no_executions_is_empty() -> None:
     assert find_streams(observed(0)) == ()

@@ -1,4 +1,4 @@
-"""Promises about learners mixed for the questions at hand."""
+"""Ensembles fitted for the queries at hand: errors, weights and determinism."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def known(rows: np.ndarray, seed: int = 0) -> TrainingSet:
 
 
 def mixed(rows: np.ndarray) -> tuple[EnsembleWeights, Floats]:
-    """The mixture for the rows that are not known, and its errors there."""
+    """Return the ensemble for the rows outside of the training set, and its errors there."""
     asked = ALL.take(np.flatnonzero(~rows))
     own = known(rows)
     [kind] = set(query_regimes(own.places, places(asked)))
@@ -45,14 +45,14 @@ def mixed(rows: np.ndarray) -> tuple[EnsembleWeights, Floats]:
         (MEGABYTES < 2500, QueryRegime.BEYOND_SIZES),
     ],
 )
-def test_every_kind_of_question_is_answered_well(rows: np.ndarray, kind: QueryRegime) -> None:
+def test_ensemble_has_low_error_in_each_query_regime(rows: np.ndarray, kind: QueryRegime) -> None:
     ensemble, errors = mixed(rows)
     assert ensemble.regime is kind
     assert errors.mean() < 0.08
     assert sum(member.weight for member in ensemble.members) == pytest.approx(1.0)
 
 
-def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
+def test_ensemble_beyond_sizes_gives_low_weight_to_local_forest() -> None:
     ensemble, _ = mixed(MEGABYTES < 2500)
     weights = {member.name: member.weight for member in ensemble.members}
     assert weights["local forest"] < 0.05
@@ -60,7 +60,7 @@ def test_who_only_remembers_has_no_say_beyond_what_was_seen() -> None:
     assert errors["local Gaussian process"] < 0.3 * errors["local forest"]
 
 
-def test_errors_of_folds_are_kept_with_their_groups() -> None:
+def test_ensemble_weights_contain_fold_errors_with_groups() -> None:
     ensemble, _ = mixed(~np.isin(NODES.round(), (4, 8)))
     assert ensemble.folds == 2
     assert len(ensemble.errors) == len(ensemble.groups) == 20
@@ -68,7 +68,7 @@ def test_errors_of_folds_are_kept_with_their_groups() -> None:
 
 
 @pytest.mark.slow
-def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> None:
+def test_ensemble_without_matched_folds_leaves_groups_out() -> None:
     rows = np.arange(60) % 5 != 0
     own = known(rows)
     ensemble, _ = mixed_for(QueryRegime.SEEN, own.places, own, table_learners(layout()))
@@ -76,7 +76,7 @@ def test_questions_that_nothing_mimics_are_weighted_by_leaving_groups_out() -> N
     assert sorted(ensemble.groups.tolist()) == list(range(len(own.groups)))
 
 
-def test_without_executions_the_most_trusted_start_answers() -> None:
+def test_ensemble_without_executions_uses_first_learner_that_needs_none() -> None:
     nothing = known(np.zeros(60, bool))
     with pytest.raises(NoLearnerError, match="0 own executions"):
         mixed_for(QueryRegime.SEEN, nothing.places, nothing, [LogRidge(), LocalProcess()])
@@ -84,12 +84,12 @@ def test_without_executions_the_most_trusted_start_answers() -> None:
     assert [(each.name, each.weight) for each in ensemble.members] == [("local constant", 1.0)]
 
 
-def test_the_same_evidence_gives_the_same_answers() -> None:
+def test_ensemble_fitted_twice_on_same_data_predicts_identically() -> None:
     rows = NODES < 9
     np.testing.assert_array_equal(mixed(rows)[1], mixed(rows)[1])
 
 
-def test_a_learner_that_says_nan_is_refused_by_name() -> None:
+def test_learner_predicting_nan_is_refused_by_name() -> None:
     class Broken(Forest):
         def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
             return lambda asked: np.full(len(asked), np.nan)

@@ -64,18 +64,20 @@ def question(
         (question(cluster=ClusterConfig(8, 2, 2**33)), False),
     ],
 )
-def test_the_hull_knows_sizes_cores_platforms_and_kinds(asked: PlanOnCluster, inside: bool) -> None:
+def test_training_support_bounds_sizes_cores_platforms_and_kinds(
+    asked: PlanOnCluster, inside: bool
+) -> None:
     hull = hull_around([question(1000.0), question(10_000.0)])
     assert hull.contains(asked) is inside
 
 
-def test_hull_of_small_nodes_asked_about_a_large_one_does_not_contain_it() -> None:
+def test_training_support_of_small_nodes_does_not_contain_a_large_node() -> None:
     hull = hull_around([question(cluster=ClusterConfig(n, 2 * n, 2**33)) for n in (1, 4)])
     assert hull.contains(question(cluster=ClusterConfig(4, 8, 2**33)))
     assert not hull.contains(question(cluster=ClusterConfig(1, 8, 2**33)))
 
 
-def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
+def test_training_support_requires_kind_and_platform_seen_together() -> None:
     sort, join = OperatorKind.SORT, OperatorKind.JOIN
     hull = hull_around([question(kind=sort), question(kind=join, platform=Platform.POLARS)])
     for kind, platform, known in (
@@ -89,7 +91,7 @@ def test_a_kind_and_a_platform_seen_apart_are_not_known_together() -> None:
         assert hull.contains(asked) is known
 
 
-def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> None:
+def test_support_fraction_falls_from_10_to_100_times_the_rows() -> None:
     large = question(1e9, kind=OperatorKind.JOIN, platform=Platform.SPARK)
     hull = hull_around([question(1e3), large])
     shares = [hull.fraction(question(rows)) for rows in (1e3, 9e3, 3e4, 9e4, 1.1e5, 1e9)]
@@ -97,14 +99,14 @@ def test_a_pair_is_known_ever_less_from_ten_to_a_hundred_times_its_rows() -> Non
     assert shares == sorted(shares, reverse=True)
     assert 0 < shares[3] < 0.1
     assert shares[4:] == [0, 0]
-    assert not hull.contains(question(9e4))  # the box goes up to 1e9, but on Spark alone
+    assert not hull.contains(question(9e4))  # the support reaches 1e9 on Spark only
 
 
-def test_rows_beyond_everything_seen_are_a_question_of_sizes_and_not_of_kinds() -> None:
+def test_support_fraction_is_one_for_known_kind_beyond_all_rows() -> None:
     assert hull_around([question(1e3)]).fraction(question(1e9)) == 1
 
 
-def test_a_source_says_nothing_of_the_work_behind_it() -> None:
+def test_support_fraction_ignores_sources_of_plans_with_other_work() -> None:
     hull = hull_around([question(kind=OperatorKind.SORT)])
     assert hull.fraction(question(kind=OperatorKind.JOIN)) == 0
     [source, _] = question().plan.workflow.operators
@@ -112,11 +114,11 @@ def test_a_source_says_nothing_of_the_work_behind_it() -> None:
     assert hull.fraction(PlanOnCluster(alone, CLUSTER)) == 1
 
 
-def test_without_executions_everything_extrapolates() -> None:
+def test_training_support_without_executions_contains_no_query() -> None:
     assert not hull_around([]).contains(question())
 
 
-def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> None:
+def test_support_fraction_falls_from_4_to_32_times_the_cores() -> None:
     cluster = question(kind=OperatorKind.JOIN, cluster=ClusterConfig(16, 128, 2**33))
     hull = hull_around([question(), cluster])
     shares = [
@@ -126,16 +128,16 @@ def test_a_pair_is_known_ever_less_from_four_to_thirty_two_times_its_cores() -> 
     assert shares[:3] == [1, 1, 1]
     assert 0 < shares[4] < shares[3] < 1
     assert shares[5:] == pytest.approx([0, 0])
-    assert hull_around([question()]).fraction(cluster) == 0  # a join: never seen
+    assert hull_around([question()]).fraction(cluster) == 0  # a join, which never ran
     far = question(cluster=cluster.cluster)
-    assert hull_around([question()]).fraction(far) == 1  # a question of scales, not of kinds
+    assert hull_around([question()]).fraction(far) == 1  # scales are unknown, kinds are known
 
 
 def around(spread: Distribution, *, center: float = 0.0, level: float = 0.9) -> Prediction:
     return Prediction(center, spread, level)
 
 
-def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
+def test_prediction_quantiles_and_probabilities_agree() -> None:
     rng = np.random.default_rng(5)
     for spread in (
         StudentT(0.3, 3.0),
@@ -154,7 +156,7 @@ def test_every_figure_of_an_answer_is_read_off_one_distribution() -> None:
             assert found.probability_within(seconds) == pytest.approx(chance, abs=step + 1e-9)
 
 
-def test_outside_the_interval_is_wider_and_says_so() -> None:
+def test_extrapolating_prediction_has_wider_interval_and_flag() -> None:
     inside = around(StudentT(0.3, 3.0), center=1.0)
     outside = inside.as_extrapolation()
     assert outside.extrapolating
@@ -166,17 +168,17 @@ def test_outside_the_interval_is_wider_and_says_so() -> None:
     assert outside.as_extrapolation() is outside
 
 
-def test_a_spread_without_end_still_gives_finite_seconds() -> None:
+def test_prediction_with_huge_scale_has_finite_seconds() -> None:
     assert math.isfinite(around(StudentT(1e6, 3.0)).upper_seconds)
 
 
-def test_an_answer_of_no_run_time_is_refused() -> None:
+def test_prediction_with_non_finite_center_is_refused() -> None:
     for nowhere in (math.nan, math.inf, -math.inf):
         with pytest.raises(InvalidPredictionError, match="finite"):
             around(StudentT(0.3, 3.0), center=nowhere)
 
 
-def test_a_deadline_that_is_none_is_refused() -> None:
+def test_probability_within_invalid_deadline_is_refused() -> None:
     for deadline in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InvalidPredictionError, match="deadline"):
             around(StudentT(0.3, 3.0)).probability_within(deadline)
@@ -190,11 +192,13 @@ def test_a_deadline_that_is_none_is_refused() -> None:
     (EvidenceSource.OWN_JOBS, 0, "own jobs of its kind"),
     (EvidenceSource.START, 0, "the pretrained model"),
 ])  # fmt: skip
-def test_an_answer_says_what_it_rests_on(source: EvidenceSource, runs: int, text: str) -> None:
+def test_evidence_text_names_source_and_number_of_runs(
+    source: EvidenceSource, runs: int, text: str
+) -> None:
     assert Evidence(source, runs).text == text
 
 
-def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common() -> None:
+def test_error_correlation_is_variance_fraction_shared_by_plans_of_a_job() -> None:
     rng = np.random.default_rng(7)
     jobs = np.repeat(np.arange(300), 3)
     of_job, own = rng.standard_normal(300)[jobs], rng.standard_normal(900)
@@ -205,28 +209,28 @@ def test_kinship_is_the_share_of_errors_that_all_plans_of_a_job_have_in_common()
     )
     assert (
         error_correlation(own[:300], plans[:300], plans[:300]) == USUAL_CORRELATION
-    )  # each job in one way
+    )  # each job has one plan
     assert (
         error_correlation(np.zeros(len(own)), jobs, plans) == USUAL_CORRELATION
-    )  # no error tells nothing
+    )  # zero errors contain no information
     assert error_correlation(own, jobs, plans) < 0.1
     assert error_correlation(2 * of_job + own, jobs, plans) == pytest.approx(0.8, abs=0.05)
-    repeated = np.repeat(own, 4)  # repeats are no other plans
+    repeated = np.repeat(own, 4)  # repeats are not different plans
     as_often = error_correlation(repeated, np.repeat(jobs, 4), np.repeat(plans, 4))
     assert as_often == pytest.approx(error_correlation(own, jobs, plans))
 
 
-def test_what_is_common_to_all_answers_about_a_job_is_no_difference_between_them() -> None:
+def test_common_error_raises_error_correlation_of_evidence() -> None:
     basis, whole = Evidence(error_correlation=0.5), StudentT.within(5.0)
     assert basis.with_common_error(0.0, whole).error_correlation == pytest.approx(0.5)
-    # Of 25 parts 16 are common, and of the other 9 a half.
+    # The common error is 16 of 25 parts. Half of the other 9 parts is shared.
     assert basis.with_common_error(4.0, whole).error_correlation == pytest.approx(1 - 9 / 2 / 25)
     assert basis.with_common_error(5.0, whole).error_correlation < 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("executions", "worlds"), [(40, 6), (100, 3)])
-def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: int) -> None:
+def test_ensemble_intervals_cover_90_percent_within_tolerance(executions: int, worlds: int) -> None:
     covered = []
     for seed in range(worlds):
         rng = np.random.default_rng(seed)
@@ -245,7 +249,7 @@ def test_intervals_of_the_mix_cover_what_they_promise(executions: int, worlds: i
     assert 0.85 < np.mean(covered) < 0.97
 
 
-def test_the_level_asked_for_is_the_level_given() -> None:
+def test_prediction_interval_has_the_requested_confidence_level() -> None:
     history = draw_history(np.random.default_rng(0), 30)
     asked = draw_questions(np.random.default_rng(1), 1)
     [wide] = fit_personalized_ensemble(history, {}, [LogRidge()], confidence_level=0.95).predict(

@@ -56,7 +56,7 @@ def mean_log_q(predictors: Sequence[PersonalizedEnsemble], seeds: Sequence[int])
 
 
 FEW = 24
-"""On three platforms, of which none says anything of another: eight on each."""
+"""Executions on three platforms, eight on each. No platform is informative about another."""
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ FEW = 24
         pytest.param(120, 1, marks=pytest.mark.slow),
     ],
 )
-def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(
+def test_useless_shared_model_raises_error_by_at_most_five_percent(
     executions: int, repeats: int
 ) -> None:
     seeds = range(repeats)
@@ -81,9 +81,7 @@ def test_a_shared_model_of_garbage_costs_a_few_percent_at_most(
 
 
 @pytest.mark.parametrize(("executions", "repeats"), [(9, 6), (12, 3), (24, 3)])
-def test_an_excellent_shared_model_is_used_when_executions_are_few(
-    executions: int, repeats: int
-) -> None:
+def test_accurate_shared_model_is_used_with_few_executions(executions: int, repeats: int) -> None:
     seeds = range(repeats)
     histories = [draw_history(np.random.default_rng(seed), executions) for seed in seeds]
     alone = mean_log_q([local(h, s) for h, s in zip(histories, seeds, strict=True)], seeds)
@@ -94,7 +92,7 @@ def test_an_excellent_shared_model_is_used_when_executions_are_few(
     assert together < np.log(1.25)
 
 
-def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extrapolates() -> None:
+def test_ensemble_without_executions_uses_corrected_reference_and_extrapolates() -> None:
     mean = np.full(CELLS, 0.25)
     learners = joined_learners(CellCorrection(mean, 0.1 * np.eye(CELLS)))
     predictor = fit_personalized_ensemble(NOTHING, {REFERENCE: excellent}, learners)
@@ -108,7 +106,7 @@ def test_without_executions_the_most_trusted_start_answers_and_says_that_it_extr
 @pytest.mark.parametrize(
     ("executions", "most"), [(0, 2), (1, 2), (4, 2), (5, 3), (9, 3), (10, 6), (30, 9)]
 )
-def test_candidates_are_few_while_executions_are_few(executions: int, most: int) -> None:
+def test_ensemble_has_few_members_with_few_executions(executions: int, most: int) -> None:
     history = draw_history(np.random.default_rng(1), executions)
     members = joined(history, excellent).weights_for().members
     assert len(members) <= most
@@ -117,7 +115,7 @@ def test_candidates_are_few_while_executions_are_few(executions: int, most: int)
 
 
 @pytest.mark.slow
-def test_weights_and_errors_explain_the_mix() -> None:
+def test_ensemble_weights_sum_to_one_and_favor_the_lowest_error() -> None:
     predictor = joined(draw_history(np.random.default_rng(1), 40), excellent)
     assert sum(predictor.weights_for().by_name.values()) == pytest.approx(1.0)
     assert min(predictor.weights_for().by_name.values()) >= 0.0
@@ -126,7 +124,7 @@ def test_weights_and_errors_explain_the_mix() -> None:
     assert predictor.weights_for().errors.shape == (40,)
 
 
-def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:
+def test_mixing_weights_fall_with_error_and_more_sharply_with_workloads() -> None:
     errors = np.array([[0.1] * 100, [0.2] * 100])
     few = mixing_weights(errors[:, :5], np.arange(5))
     many = mixing_weights(errors, np.arange(100))
@@ -135,18 +133,18 @@ def test_weights_fall_with_the_error_and_sharper_with_more_workloads() -> None:
     np.testing.assert_array_equal(mixing_weights(np.zeros((2, 0)), np.arange(0)), [1.0, 0.0])
 
 
-def test_with_many_workloads_the_mix_that_errs_least_is_taken() -> None:
+def test_mixing_weights_with_many_workloads_exploit_cancelling_errors() -> None:
     rng = np.random.default_rng(0)
     common, own = rng.standard_normal(400), rng.standard_normal((3, 400))
     errors = np.array([0.1 * (common + own[0]), 0.1 * (own[1] - common), 0.3 * own[2]])
     weights = mixing_weights(errors, np.arange(400))
     assert weights.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(weights[:2], 0.5, atol=0.06)  # their common errors cancel
+    np.testing.assert_allclose(weights[:2], 0.5, atol=0.06)  # their shared errors cancel
     best_alone = np.abs(errors).mean(axis=1).min()
     assert np.abs(weights @ errors).mean() < 0.75 * best_alone
 
 
-def test_single_large_errors_do_not_decide_the_weights() -> None:
+def test_mixing_weights_are_robust_to_single_large_errors() -> None:
     errors = 0.1 * np.random.default_rng(1).standard_normal((2, 400))
     errors[1] *= 2
     calm = mixing_weights(errors, np.arange(400))
@@ -154,8 +152,8 @@ def test_single_large_errors_do_not_decide_the_weights() -> None:
     np.testing.assert_allclose(mixing_weights(errors, np.arange(400)), calm, atol=0.05)
 
 
-def test_weights_have_not_seen_the_errors_that_they_are_judged_by() -> None:
-    """Who was right in one fold is wrong in the other; hindsight would halve these errors."""
+def test_mixed_errors_use_weights_from_other_folds() -> None:
+    """Each learner is right in one fold only. Weights from the same fold would halve errors."""
     errors = np.array([[0.0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0]])
     rows = np.arange(6)
     mixed = mixed_errors(errors, rows, rows, np.array([0, 0, 0, 1, 1, 1]))
@@ -163,7 +161,7 @@ def test_weights_have_not_seen_the_errors_that_they_are_judged_by() -> None:
 
 
 @pytest.mark.parametrize(("workloads", "folds"), [(2, 2), (20, 20), (40, 10), (300, 10), (301, 5)])
-def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
+def test_folds_never_split_a_workload_and_are_balanced(workloads: int, folds: int) -> None:
     groups = np.repeat(np.arange(workloads), 3)
     assigned = fold_of(groups, seed=4)
     assert len(np.unique(assigned)) == folds
@@ -172,7 +170,7 @@ def test_folds_never_split_a_workload(workloads: int, folds: int) -> None:
     assert np.bincount(assigned).max() <= 3 * 3 * (workloads // folds + 1)
 
 
-def test_a_workload_more_moves_no_other_to_another_fold() -> None:
+def test_fold_assignment_of_workloads_is_unchanged_by_one_more() -> None:
     names = np.random.default_rng(0).integers(-(2**62), 2**62, 60)
     together = [set(names[fold_of(names, 0) == fold].tolist()) for fold in range(10)]
     more = np.append(names, 7)
@@ -182,13 +180,13 @@ def test_a_workload_more_moves_no_other_to_another_fold() -> None:
 
 
 @pytest.mark.slow
-def test_repeats_of_a_workload_do_not_make_a_learner_look_better_than_it_is() -> None:
+def test_repeats_of_a_workload_do_not_lower_cross_validated_error() -> None:
     history = draw_history(np.random.default_rng(2), 12, executions=8, noise=0.02)
     errors = {each.name: each.error for each in local(history).weights_for().members}
     assert errors["local ridge"] > 0.2
 
 
-def test_one_workload_alone_is_split_into_its_executions() -> None:
+def test_single_workload_is_cross_validated_by_its_executions() -> None:
     history = draw_history(np.random.default_rng(3), 1, executions=12)
     predictor = joined(history, garbage(1))
     assert predictor.weights_for().folds == 12
@@ -197,18 +195,18 @@ def test_one_workload_alone_is_split_into_its_executions() -> None:
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_predictions() -> None:
+def test_ensemble_with_same_seed_predicts_identically() -> None:
     history = draw_history(np.random.default_rng(5), 25)
     questions = draw_questions(np.random.default_rng(6), 10)
     one, other = joined(history, excellent), joined(history, excellent)
     np.testing.assert_array_equal(one.predict_log(questions), other.predict_log(questions))
 
 
-def test_no_questions_get_no_answers() -> None:
+def test_predict_of_no_queries_is_empty() -> None:
     assert joined(NOTHING, excellent).predict([]) == []
 
 
-def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
+def test_ensemble_without_usable_learner_raises_no_learner_error() -> None:
     with pytest.raises(NoLearnerError, match="0 own executions"):
         fit_personalized_ensemble(NOTHING, {}, [UncorrectedModel(), LogRidge()])
     assert fit_personalized_ensemble(NOTHING, {}, [Constant()]).weights_for().by_name == {
@@ -216,13 +214,13 @@ def test_without_anything_to_learn_from_the_user_is_told_what_to_do() -> None:
     }
 
 
-def test_a_start_model_that_says_nan_is_refused_by_name() -> None:
+def test_pretrained_model_predicting_nan_is_refused_by_name() -> None:
     history = draw_history(np.random.default_rng(0), 3)
     with pytest.raises(PredictorFailedError, match=r"'(shared|reference)'"):
         joined(history, lambda questions: np.full(len(questions), np.nan))
 
 
-def test_without_joining_the_public_start_is_corrected_the_same_way() -> None:
+def test_public_learners_correct_and_use_an_accurate_pretrained_model() -> None:
     history = draw_history(np.random.default_rng(8), 20)
     predictor = fit_personalized_ensemble(history, {PUBLIC: excellent}, public_learners())
     assert {"pretrained", "pretrained+bias", "pretrained+ridge", "local ridge"} <= set(
@@ -235,7 +233,7 @@ def _names(learners: Sequence[Learner]) -> list[str]:
     return [each.name for each in learners]
 
 
-def test_learners_have_names_of_their_own() -> None:
+def test_learner_names_are_unique_in_each_catalogue() -> None:
     learners: Mapping[str, Sequence[Learner]] = {
         "joined": joined_learners(),
         "public": public_learners(),

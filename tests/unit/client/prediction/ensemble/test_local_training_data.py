@@ -1,4 +1,4 @@
-"""Columns tell of executions what the executions themselves do."""
+"""Training data from stored columns equals training data from the executions themselves."""
 
 from collections import Counter
 from dataclasses import replace
@@ -13,7 +13,7 @@ from fedperf_client.prediction.learners.base_learners import PUBLIC, public_lear
 from fedperf_shared.execution import Execution, ExecutionStatus, Measurement
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.unit.client.prediction.synthetic import excellent
-from tests.unit.client.prediction.worlds import executions_of_world
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
 
 ONCE = executions_of_world(1, 40, "own")
 OWN = [
@@ -34,7 +34,7 @@ def of_history(executions: list[Execution]) -> LearnerPool:
     return LearnerPool.from_history(history, {PUBLIC: excellent}, public_learners())
 
 
-def test_what_is_known_of_columns_is_what_is_known_of_the_executions() -> None:
+def test_training_data_from_columns_equals_that_from_executions() -> None:
     home, same = of_columns(OWN), of_history(OWN)
     known = home.with_features(same.training.samples.features, {PUBLIC: home.table.start})
     np.testing.assert_array_equal(known.log_seconds, same.training.log_seconds)
@@ -51,7 +51,7 @@ def test_what_is_known_of_columns_is_what_is_known_of_the_executions() -> None:
     assert home.summary.drifts == same.summary.drifts
 
 
-def test_runs_of_a_configuration_are_found_among_all() -> None:
+def test_repeats_from_columns_equal_those_from_executions() -> None:
     home, same = of_columns(OWN), of_history(OWN)
     numbers = same.training.samples.configurations()
     assert max(Counter(numbers.tolist()).values()) == 2
@@ -62,7 +62,7 @@ def test_runs_of_a_configuration_are_found_among_all() -> None:
         assert home.summary.repeats.posterior(number) == same.summary.repeats.posterior(number)
 
 
-def test_the_hull_is_that_of_the_executions() -> None:
+def test_training_support_from_columns_equals_that_from_executions() -> None:
     home, same = of_columns(OWN).summary.support, of_history(OWN).summary.support
     assert home.ranges.keys() == same.ranges.keys()
     for pair, ends in home.ranges.items():
@@ -70,7 +70,7 @@ def test_the_hull_is_that_of_the_executions() -> None:
             assert own == pytest.approx(other)
 
 
-def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
+def test_clusters_are_listed_by_platform_most_frequent_first() -> None:
     ended = [each for each in OWN if each.is_ok]
     clusters = of_columns(OWN).summary.clusters
     for platform in {one for each in ended for one in each.plan.platforms}:
@@ -80,7 +80,7 @@ def test_resources_are_told_by_platform_the_usual_ones_first() -> None:
     assert clusters[Platform.UNASSIGNED] == tuple(each for each, _ in counts.most_common())
 
 
-def test_without_executions_there_is_nothing() -> None:
+def test_training_data_without_executions_is_empty() -> None:
     home = of_columns([])
     assert len(home.table) == 0
     assert (home.summary.support.ranges, home.summary.clusters) == ({}, {})

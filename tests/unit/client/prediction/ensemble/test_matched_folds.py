@@ -1,4 +1,4 @@
-"""Promises about folds that mimic the question."""
+"""Query-matched cross-validation: folds that imitate the query regime."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def matching_folds(
 
 
 def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> list[list[float]]:
-    """Levels that are held out in each fold, as nodes or megabytes."""
+    """Return the held-out levels of each fold, as nodes or megabytes."""
     features = KNOWN.features if rows is None else rows
     values = SCALE if "scale" in kind.value else SIZE
     folds = matching_folds(PLACES, asked, kind, features)
@@ -53,31 +53,31 @@ def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> 
         (14, 9000, QueryRegime.BEYOND_SCALES),
     ],
 )
-def test_a_question_is_told_by_where_it_lies(
+def test_query_regimes_depend_on_position_relative_to_training_data(
     nodes: float, megabytes: float, expected: QueryRegime
 ) -> None:
     assert query_regimes(PLACES, at(nodes, megabytes)) == [expected]
 
 
-def test_everything_lies_beyond_what_nobody_knows() -> None:
+def test_query_regime_without_training_data_is_beyond_scales_without_folds() -> None:
     nothing = ScaleAndSize(np.zeros(0), np.zeros(0))
     assert query_regimes(nothing, at(4, 2000)) == [QueryRegime.BEYOND_SCALES]
     assert matching_folds(nothing, at(4, 1), QueryRegime.BEYOND_SCALES, np.zeros((0, 5))) == []
 
 
-def test_questions_between_levels_hold_out_each_inner_level() -> None:
+def test_folds_for_interpolation_hold_out_each_inner_level() -> None:
     assert held(QueryRegime.BETWEEN_SCALES, at(5, 2000)) == [[4], [6], [8], [10]]
     assert held(QueryRegime.BETWEEN_SIZES, at(4, 1700)) == [[1500], [2000], [3000]]
 
 
-def test_the_farther_a_question_reaches_the_more_levels_are_held_out() -> None:
+def test_folds_for_farther_extrapolation_hold_out_more_levels() -> None:
     assert held(QueryRegime.BEYOND_SCALES, at(13, 2000)) == [[12]]
     assert held(QueryRegime.BEYOND_SCALES, at(20, 2000)) == [[10, 12]]
     assert held(QueryRegime.BEYOND_SIZES, at(4, 5000)) == [[4000]]
     assert held(QueryRegime.BEYOND_SIZES, at(4, 1e6)) == [[2000, 3000, 4000]]
 
 
-def test_nobody_is_asked_about_a_column_that_he_has_not_seen_vary() -> None:
+def test_folds_hold_out_no_rows_differing_in_a_column_constant_in_training() -> None:
     only_largest = np.column_stack([KNOWN.features, np.isclose(SIZE, SIZE.max())])
     assert held(QueryRegime.BEYOND_SIZES, at(4, 5000), only_largest) == [[3000]]
     half = only_largest.copy()
@@ -88,7 +88,7 @@ def test_nobody_is_asked_about_a_column_that_he_has_not_seen_vary() -> None:
 
 
 @pytest.mark.parametrize("kind", list(QueryRegime))
-def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: QueryRegime) -> None:
+def test_folds_keep_levels_whole_and_disjoint_from_training(kind: QueryRegime) -> None:
     folds = matching_folds(PLACES, at(14, 9000), kind, KNOWN.features)
     assert bool(folds) == (kind is not QueryRegime.SEEN)
     for fold in folds:
@@ -97,19 +97,19 @@ def test_no_fold_splits_a_level_or_keeps_what_it_asks(kind: QueryRegime) -> None
         assert 0 < len(fold.held_out) < len(KNOWN)
 
 
-def test_with_two_levels_nothing_can_be_mimicked() -> None:
+def test_matched_folds_with_two_levels_are_empty() -> None:
     two = ScaleAndSize(np.log([2.0, 2.0, 4.0]), np.zeros(3))
     for kind in QueryRegime:
         assert matching_folds(two, at(8, 1), kind, np.zeros((3, 1))) == []
 
 
-def test_sizes_that_are_all_different_are_put_together() -> None:
+def test_matched_folds_group_many_distinct_sizes() -> None:
     many = ScaleAndSize(np.zeros(100), np.linspace(0, 5, 100))
     folds = matching_folds(many, at(1, 10), QueryRegime.BETWEEN_SIZES, np.ones((100, 1)))
     assert len(folds) == MOST_LEVELS - 2
 
 
-def test_places_that_are_none_are_refused() -> None:
+def test_scale_and_size_with_invalid_values_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="length"):
         ScaleAndSize(np.zeros(2), np.zeros(3))
     with pytest.raises(InvalidInputError, match="finite"):

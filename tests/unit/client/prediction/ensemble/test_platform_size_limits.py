@@ -1,4 +1,4 @@
-"""Platforms are trusted with jobs up to ten times larger than any that they ran."""
+"""Platform size limits: at most ten times the largest job that ran on the platform."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def plan(rows: float, platform: Platform) -> Plan:
     return Plan.on_one_platform(Workflow(operators), platform)
 
 
-def test_most_rows_is_the_largest_job_of_every_platform() -> None:
+def test_most_rows_is_the_largest_job_of_each_platform() -> None:
     history = draw_history(np.random.default_rng(1), 40)
     support = hull_around(history.queries)
     for platform in PLATFORMS:
@@ -45,16 +45,16 @@ def test_most_rows_is_the_largest_job_of_every_platform() -> None:
     assert support.most(Platform.SPARK, ROWS) == 0
 
 
-def test_exceeded_is_more_than_ten_times_what_a_platform_of_the_plan_ran() -> None:
+def test_platforms_exceeded_lists_platforms_beyond_ten_times_their_rows() -> None:
     support = support_up_to({Platform.DUCKDB: 100.0, Platform.SPARK: 1e9})
     assert support.platforms_exceeded(plan(99 * TIMES, Platform.DUCKDB)) == ()
     assert support.platforms_exceeded(plan(101 * TIMES, Platform.DUCKDB)) == (Platform.DUCKDB,)
     assert support.platforms_exceeded(plan(1e9, Platform.SPARK)) == ()
-    assert support.platforms_exceeded(plan(1e9, Platform.POLARS)) == ()  # it never ran
+    assert support.platforms_exceeded(plan(1e9, Platform.POLARS)) == ()  # no run on Polars
 
 
 @pytest.mark.slow
-def test_beyond_reach_the_same_median_extrapolates() -> None:
+def test_prediction_marked_as_extrapolation_keeps_median_and_widens() -> None:
     history = draw_history(np.random.default_rng(2), 40)
     predictor = predictor_of(history)
     on_duckdb = [each for each in history.queries if Platform.DUCKDB in each.plan.platforms]

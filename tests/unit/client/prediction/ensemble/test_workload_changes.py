@@ -1,4 +1,4 @@
-"""A workload that an upgrade or a day changed is found, and nothing else is."""
+"""Changes of a workload at an upgrade or date: detection, rescaling and false alarms."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ OLD, NEW = "spark 3.5.3", "spark 4.0.0"
 def night(
     number: int, seconds: float, source: str = OLD, workload: str = "nightly", **changes: Any
 ) -> Execution:
-    """The run of a night."""
+    """Return the run of one night."""
     made = make_execution(
         number,
         workload=workload,
@@ -40,12 +40,12 @@ def evidence(executions: Sequence[Execution]) -> TrainingData:
 
 
 def levels(home: TrainingData) -> list[float]:
-    """Seconds that all runs count with."""
+    """Return the rescaled seconds of all runs."""
     return [float(np.exp(each)) for each in home.log_seconds]
 
 
 @pytest.mark.parametrize(("later", "ratio"), [((90, 93), 1.52), ((30, 31), 0.508), ((20,), 1 / 3)])
-def test_runs_before_an_upgrade_count_on_the_level_since(
+def test_training_data_rescales_runs_before_upgrade_to_level_since(
     later: tuple[float, ...], ratio: float
 ) -> None:
     before = [night(number, each) for number, each in enumerate((60, 62, 58, 61, 59))]
@@ -59,10 +59,10 @@ def test_runs_before_an_upgrade_count_on_the_level_since(
     np.testing.assert_allclose(levels(home)[5:], later)
     np.testing.assert_allclose(sorted(home.log_seconds), sorted(home.summary.repeats.log_seconds))
     runs = {len(home.summary.repeats.runs_of(each)) for each in home.table.configuration.tolist()}
-    assert runs == {len(later)}  # older ones tell how repeats differ, and no more
+    assert runs == {len(later)}  # older runs only inform the variance of repeats
 
 
-def test_a_change_since_a_day_is_found_without_an_upgrade() -> None:
+def test_training_data_detects_change_at_a_date_without_upgrade() -> None:
     times = [60, 62, 58, 61, 59, 60, 60, 61, 59, 58, 90, 93, 91, 92]
     (change,) = evidence([night(n, each) for n, each in enumerate(times)]).summary.changes
     assert not change.is_upgrade
@@ -70,7 +70,7 @@ def test_a_change_since_a_day_is_found_without_an_upgrade() -> None:
     assert (change.runs_before, change.runs_since) == (10, 4)
 
 
-def test_the_last_of_several_changes_is_told_and_all_are_undone() -> None:
+def test_training_data_reports_last_of_several_changes_and_rescales_for_all() -> None:
     times = [*[60, 61, 59] * 4, *[120, 122, 118] * 4, *[30, 30.5, 29.5] * 4]
     home = evidence([night(n, each) for n, each in enumerate(times)])
     (change,) = home.summary.changes
@@ -87,7 +87,9 @@ def test_the_last_of_several_changes_is_told_and_all_are_undone() -> None:
     ],
     ids=["fewer cores", "first of its application", "more rows"],
 )
-def test_other_work_or_resources_are_no_change(changed: dict[str, Any]) -> None:
+def test_training_data_with_changed_work_or_resources_reports_no_change(
+    changed: dict[str, Any],
+) -> None:
     if "plan" in changed:
         plan = chain_plan()
         operators = tuple(
@@ -99,8 +101,8 @@ def test_other_work_or_resources_are_no_change(changed: dict[str, Any]) -> None:
     assert evidence([*before, *since]).summary.changes == ()
 
 
-def test_runs_of_one_day_are_never_split_by_time() -> None:
-    """The first runs of a session are slower: that is no change."""
+def test_training_data_never_splits_runs_of_one_day() -> None:
+    """Only the first runs of a session are slower, which is no change."""
     made = [night(0, each) for each in (9.0, 9.1, 9.0, 3.0, 3.1, 3.0, 3.0, 3.1)]
     moved = [
         replace(each, finished_at=START + timedelta(minutes=place), execution_id=str(place))
@@ -110,17 +112,17 @@ def test_runs_of_one_day_are_never_split_by_time() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.4])
-def test_of_workloads_that_did_not_change_hardly_one_is_found(noise: float) -> None:
+def test_training_data_rarely_reports_change_for_unchanged_workloads(noise: float) -> None:
     random = np.random.default_rng(4)
     runs = [
         night(number, float(np.exp(random.normal(3, noise))), OLD if number < 6 else NEW, f"w{job}")
         for job in range(120)
         for number in range(9)
     ]
-    assert len(evidence(runs).summary.changes) <= 8  # about 2 % of upgrades, and 2 % of days
+    assert len(evidence(runs).summary.changes) <= 8  # about 2 % for upgrades, and 2 % for days
 
 
-def test_an_old_version_that_runs_again_is_the_level_of_today() -> None:
+def test_training_data_rescales_to_old_version_if_it_runs_again() -> None:
     times = [(60, OLD), (61, OLD), (59, OLD), (90, NEW), (91, NEW), (60, OLD)]
     home = evidence([night(n, *each) for n, each in enumerate(times)])
     assert [change.is_upgrade for change in home.summary.changes] == [True]

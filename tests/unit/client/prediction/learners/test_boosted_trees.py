@@ -1,4 +1,4 @@
-"""Boosted trees as arrays answer as LightGBM does; fitted members come back from arrays."""
+"""Boosted trees stored as arrays: predictions equal LightGBM's, fitted learners are restored."""
 
 import json
 
@@ -41,7 +41,7 @@ def trained(linear: bool, rows: int = 400) -> lightgbm.Booster:
 
 @pytest.mark.parametrize("linear", [False, True])
 @pytest.mark.parametrize("rows", [3, 30, 400])
-def test_answers_are_those_of_lightgbm(linear: bool, rows: int) -> None:
+def test_trees_of_lightgbm_text_predict_like_lightgbm(linear: bool, rows: int) -> None:
     booster = trained(linear, rows)
     asked = np.concatenate([INPUTS, 3 * INPUTS, np.zeros((1, 7))])
     expected = np.asarray(booster.predict(asked, num_threads=1))
@@ -49,20 +49,20 @@ def test_answers_are_those_of_lightgbm(linear: bool, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 5, 400])
-def test_answers_are_those_of_scikit_learns_forest(rows: int) -> None:
-    inputs = INPUTS.astype(np.float32).astype(np.float64)  # as features of plans are
+def test_mean_of_trees_predicts_like_scikit_learn_forest(rows: int) -> None:
+    inputs = INPUTS.astype(np.float32).astype(np.float64)  # the precision of plan features
     forest = RandomForestRegressor(10, min_samples_leaf=2, random_state=1)
     forest.fit(inputs[:rows], TARGET[:rows])
     trees = mean_of_trees([each.tree_ for each in forest.estimators_])
     np.testing.assert_allclose(trees(inputs), forest.predict(inputs), atol=1e-12)
 
 
-def test_no_trees_and_no_rows_are_nothing() -> None:
+def test_trees_of_empty_text_predict_zero_and_empty_input_gives_empty_output() -> None:
     assert Trees.of_text("")(INPUTS).tolist() == [0.0] * 400
     assert Trees.of_text(trained(linear=False).model_to_string())(INPUTS[:0]).shape == (0,)
 
 
-def test_trees_that_split_by_categories_are_refused() -> None:
+def test_trees_with_categorical_splits_are_refused() -> None:
     text = trained(linear=False).model_to_string().replace("num_cat=0", "num_cat=1")
     with pytest.raises(InvalidInputError, match="categories"):
         Trees.of_text(text)
@@ -81,7 +81,9 @@ def test_trees_that_split_by_categories_are_refused() -> None:
     ids=lambda learner: str(learner.name),
 )
 @pytest.mark.parametrize("rows", [0, 1, 400])
-def test_fitted_members_come_back_from_their_arrays(learner: Learner, rows: int) -> None:
+def test_fitted_learner_restored_from_arrays_predicts_identically(
+    learner: Learner, rows: int
+) -> None:
     some = np.arange(rows)
     fitted = learner.fit(SAMPLES.take(some), TARGET[some])
     assert isinstance(fitted, Additive)

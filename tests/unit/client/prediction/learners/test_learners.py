@@ -1,4 +1,4 @@
-"""Promises of single learners; those of all of them are in `tests/contract/test_learners.py`."""
+"""Individual base learners. `tests/contract/test_learners.py` holds tests of all of them."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ SCALING_LAWS = {"prior slopes", "local ernest", "local ernest+process"}
 
 
 @pytest.mark.parametrize("learner", [LogRidge(), Boosting(), Forest(), Nearest(), LocalProcess()])
-def test_local_learners_beat_the_constant_with_enough_executions(learner: Learner) -> None:
+def test_learner_with_enough_executions_beats_constant(learner: Learner) -> None:
     history = draw_history(np.random.default_rng(2), 250)
     test = draw_history(np.random.default_rng(3), 150)
     samples, asked = encode(history.queries, {}), encode(test.queries, {})
@@ -48,7 +48,7 @@ def test_local_learners_beat_the_constant_with_enough_executions(learner: Learne
     assert error(learner) < 0.8 * error(Constant())
 
 
-def test_a_bias_that_may_be_chance_is_shrunken_and_a_clear_one_is_kept() -> None:
+def test_shrunken_mean_shrinks_uncertain_bias_to_zero_and_keeps_clear_one() -> None:
     def of(*residuals: float, share: float = 1.0) -> float:
         return shrunken_mean(np.array(residuals), np.full(len(residuals), share))
 
@@ -58,7 +58,7 @@ def test_a_bias_that_may_be_chance_is_shrunken_and_a_clear_one_is_kept() -> None
     assert of(*[0.6] * 20, share=0.1) == pytest.approx(of(0.6, 0.6))
 
 
-def test_without_own_executions_the_coordinators_correction_is_taken() -> None:
+def test_cell_corrected_model_without_executions_applies_coordinator_correction() -> None:
     mean = np.linspace(-1, 1, CELLS)
     learner = CellCorrectedModel(CellCorrection(mean, 0.1 * np.eye(CELLS)))
     nothing, asked = draw_samples(0)[0], draw_samples(9)[0]
@@ -66,7 +66,7 @@ def test_without_own_executions_the_coordinators_correction_is_taken() -> None:
     np.testing.assert_allclose(answers - asked.starts[REFERENCE], mean[asked.cells])
 
 
-def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
+def test_cell_corrected_model_approaches_local_residuals_with_more_executions() -> None:
     learner = CellCorrectedModel(CellCorrection(np.full(CELLS, 1.0), 0.05 * np.eye(CELLS)))
     distances = []
     for count in (1, 10, 300):
@@ -79,7 +79,7 @@ def test_own_executions_overrule_the_coordinator_as_they_grow() -> None:
     assert abs(distances[2]) < 0.1
 
 
-def test_one_wild_execution_of_a_few_moves_the_others_little() -> None:
+def test_cell_corrected_model_limits_influence_of_one_outlier() -> None:
     samples, _ = draw_samples(5)
     calm = samples.starts[REFERENCE] + 0.1
     wild = calm + np.array([0, 0, 6.0, 0, 0])
@@ -88,7 +88,7 @@ def test_one_wild_execution_of_a_few_moves_the_others_little() -> None:
     assert np.abs(moved[1] - moved[0]).mean() < 0.3
 
 
-def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
+def test_cell_corrected_model_with_certain_prior_moves_less() -> None:
     samples, _ = draw_samples(30)
     own = samples.starts[REFERENCE] + 1.0
 
@@ -109,7 +109,7 @@ def test_a_certain_correction_moves_less_than_an_uncertain_one() -> None:
         (np.zeros(CELLS), np.triu(np.ones((CELLS, CELLS))), "symmetric"),
     ],
 )
-def test_a_correction_that_is_none_is_refused(
+def test_cell_correction_with_invalid_mean_or_covariance_is_refused(
     mean: Floats, covariance: Floats, complaint: str
 ) -> None:
     with pytest.raises(InvalidCorrectionError, match=complaint):
@@ -117,7 +117,7 @@ def test_a_correction_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("learner", table_learners(layout()), ids=lambda each: each.name)
-def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
+def test_table_learner_is_finite_far_away_and_fits_no_worse_than_constant(
     learner: Learner,
 ) -> None:
     measured = noisy()
@@ -134,7 +134,7 @@ def test_learners_of_tables_stay_near_what_they_saw_wherever_they_are_asked(
     assert np.abs(fitted(samples()) - law(grid())).mean() <= most
 
 
-def test_squares_help_inside_the_hull_and_are_not_followed_beyond() -> None:
+def test_log_ridge_with_squares_fits_curve_and_stays_flat_beyond_support() -> None:
     across = np.linspace(-1, 1, 40)
     bent = EncodedQueries(across[:, None], np.zeros(40, np.int64), {})
     fitted = LogRidge(degree=2, strengths=(1e-4,)).fit(bent, 2 * across**2)
@@ -144,7 +144,7 @@ def test_squares_help_inside_the_hull_and_are_not_followed_beyond() -> None:
     assert abs(outside - at_the_edge) < 0.1
 
 
-def test_ernest_finds_the_parts_of_a_job_that_follows_it() -> None:
+def test_fit_ernest_recovers_its_runtime_terms() -> None:
     log_scale, log_size = np.log(np.tile([2.0, 4, 8], 3)), np.log(np.repeat([1.0, 2, 4], 3))
     seconds = 5 + 30 * np.exp(log_size - log_scale) + 0.5 * np.exp(log_scale)
     answer = fit_ernest(log_scale, log_size, np.log(seconds))
@@ -154,13 +154,13 @@ def test_ernest_finds_the_parts_of_a_job_that_follows_it() -> None:
     assert more_work > less
 
 
-def test_ernest_counts_long_and_short_executions_alike() -> None:
+def test_fit_ernest_weights_short_and_long_executions_equally() -> None:
     log_scale = np.zeros(3)
     answer = fit_ernest(log_scale, log_scale, np.log([1.0, 1.0, 1000.0]))
     assert answer(log_scale[:1], log_scale[:1])[0] == pytest.approx(np.log(1.0), abs=0.1)
 
 
-def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
+def test_residual_process_reduces_error_of_its_base_learner() -> None:
     ernest = Ernest(layout().scale_feature, layout().size_feature)
     rows = np.random.default_rng(0).permutation(60)[:30]
     left = [
@@ -172,5 +172,5 @@ def test_a_process_on_another_learner_learns_what_that_leaves() -> None:
     assert ResidualProcess(UncorrectedModel(SHARED)).start == SHARED
 
 
-def test_learners_of_tables_read_no_start_model() -> None:
+def test_table_learners_use_no_pretrained_model() -> None:
     assert all(each.start is None for each in table_learners(layout()))

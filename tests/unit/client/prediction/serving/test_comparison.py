@@ -1,4 +1,4 @@
-"""Of two answers about one job, how sure it is that one is faster."""
+"""Probability that one of two predictions about a job is the faster one."""
 
 import math
 
@@ -22,7 +22,7 @@ def answer(seconds: float, *, scale: float = 0.5, error_correlation: float = 0.0
     )
 
 
-def test_equal_answers_are_told_apart_by_nobody_and_others_by_their_distance() -> None:
+def test_probability_faster_is_half_for_equal_medians_and_grows_with_distance() -> None:
     assert probability_faster(answer(2.0), answer(2.0)) == pytest.approx(0.5)
     chances = [probability_faster(answer(2.0), answer(each)) for each in (1.0, 2.1, 4.0, 40.0)]
     assert chances == sorted(chances)
@@ -30,7 +30,7 @@ def test_equal_answers_are_told_apart_by_nobody_and_others_by_their_distance() -
     assert chances[1] < SURE < chances[3] < 1
 
 
-def test_what_two_answers_are_off_by_together_is_no_difference() -> None:
+def test_probability_faster_discounts_correlated_errors() -> None:
     chances = [
         probability_faster(answer(2.0, error_correlation=each), answer(3.0, error_correlation=each))
         for each in (0, 0.5, 0.9)
@@ -38,23 +38,23 @@ def test_what_two_answers_are_off_by_together_is_no_difference() -> None:
     assert chances == sorted(chances)
     own_runs = probability_faster(
         answer(2.0, error_correlation=0.9), answer(3.0)
-    )  # has nothing in common
+    )  # uncorrelated errors
     assert own_runs == pytest.approx(chances[0])
 
 
-def test_a_start_that_takes_longer_than_the_work_decides() -> None:
+def test_probability_faster_includes_startup_seconds() -> None:
     first, second = answer(0.01), answer(0.02)
     assert probability_faster(first, second, starts=(5.0, 0.0)) < 0.01
     assert probability_faster(first, second, starts=(5.0, 5.0)) == pytest.approx(0.5, abs=0.3)
 
 
-def test_what_costs_less_takes_as_much_longer_as_its_second_is_cheaper() -> None:
+def test_probability_faster_with_rates_compares_costs() -> None:
     slow, fast = answer(4.0), answer(2.0)
     assert probability_faster(slow, fast, rates=(1.0, 2.0)) == pytest.approx(0.5)
     assert probability_faster(slow, fast, rates=(1.0, 8.0)) > SURE > probability_faster(slow, fast)
 
 
-def test_answers_without_any_spread_are_as_far_apart_as_they_are() -> None:
+def test_probability_faster_with_fully_correlated_errors_is_certain() -> None:
     one, other = (
         answer(1.0, scale=0.2, error_correlation=1.0),
         answer(2.0, scale=0.2, error_correlation=1.0),
@@ -65,10 +65,10 @@ def test_answers_without_any_spread_are_as_far_apart_as_they_are() -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("error_correlation", "honest"), [(0.5, True), (0.0, False)])
-def test_of_answers_said_to_be_faster_as_many_are_as_the_chance_says(
+def test_probability_faster_is_calibrated_only_with_true_error_correlation(
     error_correlation: float, honest: bool
 ) -> None:
-    """Errors of both have half of their square in common; who denies it is too careful."""
+    """Half of the error variance is shared. Ignoring this makes probabilities too cautious."""
     rng = np.random.default_rng(0)
     said, was = [], []
     for _ in range(4000):

@@ -1,4 +1,4 @@
-"""Explanations of mixes: who has which weight, and why."""
+"""Explanations of ensembles: weights of the members and their reasons."""
 
 import math
 from dataclasses import replace
@@ -31,7 +31,7 @@ def outcome(workloads: int, *members: EnsembleMember) -> EnsembleWeights:
     return EnsembleWeights(QueryRegime.SEEN, 0, members or MEMBERS, 5, errors, rows, rows, 0.0)
 
 
-def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
+def test_ensemble_member_facts_list_weight_error_and_reason_in_order() -> None:
     assert [
         (line["learner"], line["weight"], line["error"], line["why"])
         for line in map(texts_of, member_facts([outcome(STACKED_FROM - 1)]))
@@ -45,8 +45,8 @@ def test_every_member_is_told_with_its_weight_its_error_and_why() -> None:
     assert errors.startswith("error: factor by which a member is typically off")
 
 
-def test_what_to_expect_is_told_by_workload_in_one_sentence() -> None:
-    often = np.concatenate([np.zeros(50, np.int64), np.arange(1, 11)])  # one ran fifty times
+def test_accuracy_sentence_counts_each_workload_once() -> None:
+    often = np.concatenate([np.zeros(50, np.int64), np.arange(1, 11)])  # one has fifty runs
     errors = np.concatenate([np.full(50, 3.0), np.log(np.linspace(1.1, 2.0, 10))])
     told = accuracy_sentence(
         [replace(outcome(60), errors=errors * [(-1) ** n for n in range(60)], groups=often)]
@@ -57,13 +57,13 @@ def test_what_to_expect_is_told_by_workload_in_one_sentence() -> None:
     assert accuracy_sentence([outcome(0)]) is None
 
 
-def test_weights_that_were_fitted_together_are_told_as_such() -> None:
+def test_ensemble_member_facts_and_rules_describe_jointly_fitted_weights() -> None:
     *_, last = map(values_of, member_facts([outcome(STACKED_FROM)]))
     assert last["why"] == "2.00x the least error, adds nothing"
     assert "minimize the error of the ensemble" in weighting_rules([outcome(STACKED_FROM)])[0]
 
 
-def test_before_anything_ran_the_most_trusted_counts() -> None:
+def test_ensemble_member_facts_without_runs_name_the_most_trusted() -> None:
     none = outcome(
         0, EnsembleMember("start", 1.0, math.nan), EnsembleMember("other", 0.0, math.nan)
     )

@@ -1,4 +1,4 @@
-"""What predictions are made from is kept between commands, and never trusted when stale."""
+"""The predictor cache: restored between commands, refitted when stale."""
 
 from pathlib import Path
 
@@ -19,14 +19,14 @@ from fedperf_shared.model.checkpoint import encode_checkpoint
 from fedperf_shared.releases.basis import CELLS
 from tests.unit.client.executions import make_execution
 from tests.unit.client.prediction.synthetic import draw_questions
-from tests.unit.client.prediction.worlds import executions_of_world
-from tests.unit.client.public import install_start, seeded_checkpoint
+from tests.unit.client.prediction.synthetic_executions import executions_of_world
+from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 ASKED = draw_questions(np.random.default_rng(9), 6)
 
 
 class Place:
-    """A store, models and the file."""
+    """A store, fetched models and the cache file."""
 
     def __init__(self, directory: Path) -> None:
         self.file = directory / "predictor.safetensors"
@@ -58,7 +58,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of how many executions was looked for anew what they tell, call by call."""
+    """Return a list that records the number of executions of each new fit."""
     found: list[int] = []
 
     class Counted(TrainingData):
@@ -71,10 +71,10 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
+def test_predictor_cache_restores_same_predictions_without_refitting(
     place: Place, reads: list[int]
 ) -> None:
-    place.add(2, 28)  # enough for lines, on three platforms
+    place.add(2, 28)  # enough for linear learners on three platforms
     first, made = place.answered()
     again, found = place.answered()
     np.testing.assert_allclose(again, first, rtol=1e-9)
@@ -88,7 +88,7 @@ def test_the_next_command_answers_the_same_without_reading_or_weighing_again(
     assert found.predictor.pool.summary.clusters == made.predictor.pool.summary.clusters
 
 
-def test_new_executions_models_and_corrections_make_it_stale(
+def test_predictor_cache_is_refitted_after_new_runs_models_or_correction(
     place: Place, reads: list[int]
 ) -> None:
     place.answered()
@@ -105,7 +105,7 @@ def test_new_executions_models_and_corrections_make_it_stale(
     assert reads == [12, 17, 17, 17, 17]
 
 
-def test_a_changed_public_start_is_never_answered_from_an_old_file(
+def test_predictor_cache_is_refitted_after_pretrained_model_changes(
     place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     start = install_start(tmp_path, monkeypatch)
@@ -116,7 +116,7 @@ def test_a_changed_public_start_is_never_answered_from_an_old_file(
 
 
 @pytest.mark.parametrize("what", ["PREDICTOR_VERSION", "ENCODER_VERSION", "version"])
-def test_another_version_of_what_predicts_makes_it_stale(
+def test_predictor_cache_is_refitted_after_version_changes(
     what: str, place: Place, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.answered()
@@ -127,7 +127,9 @@ def test_another_version_of_what_predicts_makes_it_stale(
 
 
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"\x00" * 200, "cut", "flipped", "bent"])
-def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: list[int]) -> None:
+def test_corrupt_predictor_cache_is_refitted(
+    spoilt: bytes | str, place: Place, reads: list[int]
+) -> None:
     first, _ = place.answered()
     data = place.file.read_bytes()
     contents = {
@@ -141,7 +143,7 @@ def test_a_spoilt_file_is_made_again(spoilt: bytes | str, place: Place, reads: l
     assert reads == [12, 12]
 
 
-def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> None:
+def test_predictor_cache_is_private_and_unchanged_file_is_not_rewritten(place: Place) -> None:
     place.answered()
     assert place.file.stat().st_mode & 0o077 == 0
     before = place.file.stat().st_mtime_ns
@@ -149,7 +151,7 @@ def test_the_file_is_for_its_owner_and_is_not_written_in_vain(place: Place) -> N
     assert place.file.stat().st_mtime_ns == before
 
 
-def test_runs_that_were_cut_are_kept_as_well(place: Place, reads: list[int]) -> None:
+def test_predictor_cache_restores_right_censored_runs(place: Place, reads: list[int]) -> None:
     [before, *_], _ = place.answered()
     limit = 100 * before
     cut = make_execution(
@@ -168,7 +170,7 @@ def test_runs_that_were_cut_are_kept_as_well(place: Place, reads: list[int]) -> 
     np.testing.assert_allclose(again, first, rtol=1e-9)
 
 
-def test_without_executions_the_start_answers(
+def test_predictor_without_executions_marks_every_prediction_extrapolating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_start(tmp_path, monkeypatch)
@@ -181,11 +183,11 @@ def test_without_executions_the_start_answers(
 
 
 @pytest.mark.slow
-def test_what_was_learnt_stays_until_a_tenth_more_came_and_new_runs_count_at_once(
+def test_predictor_cache_keeps_weights_until_tenth_more_runs_and_adds_new_runs(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training_data, "MOST_LEARNT", 20)
-    place.add(2, 11)  # 23 in all: some of the first 22 are learnt from
+    place.add(2, 11)  # 23 rows; 20 of the first 22 are sampled
     _, before = place.answered()
     assert len(before.predictor.pool.training) == 20
     place.add(3, 1)

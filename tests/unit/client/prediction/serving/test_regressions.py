@@ -1,4 +1,4 @@
-"""What got slower: large changes from one run after, small ones never by chance, changes told."""
+"""Performance regressions: detection by size and number of runs, and reported changes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,7 +44,7 @@ def compared(before: Sequence[float], after: Sequence[float]) -> WorkloadCompari
     return found
 
 
-def test_one_run_after_is_enough_for_a_large_change() -> None:
+def test_compare_workloads_detects_large_change_from_one_later_run() -> None:
     found = compared([4.0, 4.1, 3.9, 4.0], [120.0])
     assert found.status is RegressionStatus.SLOWER
     assert found.ratio == pytest.approx(30)
@@ -53,7 +53,7 @@ def test_one_run_after_is_enough_for_a_large_change() -> None:
     assert compared([4.0], [120.0]).status is RegressionStatus.SLOWER
 
 
-def test_a_large_change_is_found_among_noisy_workloads() -> None:
+def test_compare_workloads_finds_large_change_among_variable_workloads() -> None:
     draw = np.random.default_rng(1)
     pairs = {
         f"noisy-{number}": (
@@ -70,14 +70,14 @@ def test_a_large_change_is_found_among_noisy_workloads() -> None:
     assert found[0].workload == "nightly"
 
 
-def test_a_change_within_what_repeats_differ_by_is_none() -> None:
+def test_compare_workloads_reports_no_slowdown_within_repeat_variance() -> None:
     assert compared([4.0, 5.0, 4.5, 6.0], [5.0, 4.6, 5.5]).status is RegressionStatus.NO_DIFFERENCE
     assert compared([4.0], [5.0]).status is RegressionStatus.TOO_FEW
     assert compared([4.0, 4.1, 3.9], [0.4]).status is RegressionStatus.FASTER
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (5, 5), (20, 3)])
-def test_of_a_hundred_workloads_that_did_not_change_about_one_is_called_slower(
+def test_compare_workloads_calls_about_one_percent_of_unchanged_slower(
     before: int, after: int
 ) -> None:
     draw, count = np.random.default_rng(7), 400
@@ -94,15 +94,15 @@ def test_of_a_hundred_workloads_that_did_not_change_about_one_is_called_slower(
     assert slower <= 0.01 * count + 3 * (0.01 * count) ** 0.5
 
 
-def test_repeats_that_differ_much_make_a_workload_unsure() -> None:
+def test_compare_workloads_with_highly_variable_repeats_reports_no_difference() -> None:
     assert compared([1, 10, 1, 10, 2, 7], [30, 25]).status is RegressionStatus.NO_DIFFERENCE
 
 
-def test_a_slowdown_by_half_is_found_where_repeats_agree() -> None:
+def test_compare_workloads_detects_half_longer_runs_if_repeats_agree() -> None:
     assert compared([4.0, 4.05, 3.95, 4.0], [6.0, 6.1]).status is RegressionStatus.SLOWER
 
 
-def test_what_else_changed_is_told() -> None:
+def test_workload_comparison_lists_other_changes() -> None:
     old = ran(4.0, plan=chain_plan(3), cluster=ClusterConfig(1, 4, 1000, queries_before=5))
     new = ran(9.0, plan=chain_plan(5), cluster=ClusterConfig(1, 16, 1000))
     failed = replace(new, status=ExecutionStatus.FAILED, measurement=None)
@@ -116,13 +116,13 @@ def test_what_else_changed_is_told() -> None:
     ]
 
 
-def test_another_version_of_the_engine_is_told_first() -> None:
+def test_workload_comparison_lists_engine_version_first() -> None:
     old, new = (ran(10.0, n, origin=ExecutionMetadata(source=f"spark 3.{n}.1")) for n in (1, 2))
     ((found,), _) = compare_workloads({"nightly": (runs_of(old), runs_of(new))})
     assert found.other_changes[0] == "spark 3.1.1 to spark 3.2.1"
 
 
-def test_those_that_lost_most_time_come_first_and_lone_ones_are_named() -> None:
+def test_compare_workloads_sorts_by_lost_time_and_lists_unmatched_workloads() -> None:
     pairs = {
         "small": (runs_of(*map(ran, [1, 1, 1])), runs_of(*map(ran, [9, 9]))),
         "large": (runs_of(*map(ran, [100, 100, 100])), runs_of(*map(ran, [300, 300]))),
@@ -133,7 +133,7 @@ def test_those_that_lost_most_time_come_first_and_lone_ones_are_named() -> None:
     assert alone == ["gone"]
 
 
-def test_sides_are_told_by_a_moment_or_by_the_newest_version() -> None:
+def test_runs_are_split_by_timestamp_or_by_newest_source_version() -> None:
     runs = runs_of(
         *(
             ran(1.0, number, origin=ExecutionMetadata(source=source))
@@ -147,7 +147,7 @@ def test_sides_are_told_by_a_moment_or_by_the_newest_version() -> None:
     assert {each.source for each in after} == {"spark 3.5"}
 
 
-def test_runs_on_different_platforms_are_not_compared() -> None:
+def test_runs_by_workload_separates_platforms() -> None:
     found = runs_by_workload(
         [ran(1.0), ran(9.0, plan=chain_plan(platform=Platform.SPARK)), ran(1.0, workload="other")]
     )

@@ -1,4 +1,4 @@
-"""Words for cores, durations and chances."""
+"""Cores, durations and probabilities of what-if analyses: parsing and formatting."""
 
 from datetime import UTC, datetime
 
@@ -33,25 +33,25 @@ from fedperf_shared.runtime.quantities import duration_text
 @pytest.mark.parametrize(
     ("text", "hours"), [("06:00", 8.0), ("22:30", 0.5), ("22:00", 24.0), ("23:00+01:00", 24.0)]
 )
-def test_a_time_of_day_is_the_next_one(text: str, hours: float) -> None:
+def test_seconds_until_time_of_day_refers_to_next_occurrence(text: str, hours: float) -> None:
     now = datetime(2026, 11, 25, 22, 0, tzinfo=UTC)
     assert seconds_until(text, now) == 3600 * hours
 
 
 @pytest.mark.parametrize("text", ["noon", "25:00", "", "2026-11-26"])
-def test_what_is_no_time_of_day_is_refused(text: str) -> None:
+def test_seconds_until_with_invalid_time_of_day_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="06:00"):
         seconds_until(text, datetime(2026, 11, 25, tzinfo=UTC))
 
 
-def test_cores_are_numbers_in_order_each_once() -> None:
+def test_parse_cores_sorts_and_deduplicates() -> None:
     assert parse_cores("16, 8,32,8") == [8, 16, 32]
 
 
 @pytest.mark.parametrize(
     "text", ["", "0", "8,,16", "-4", "8.5", "many", "1e3", "9999999", "\u0663"]
 )
-def test_what_no_cluster_has_is_refused(text: str) -> None:
+def test_parse_cores_with_invalid_counts_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="--cores"):
         parse_cores(text)
 
@@ -67,19 +67,19 @@ def test_what_no_cluster_has_is_refused(text: str) -> None:
         ("30ms", 0.03),
     ],
 )
-def test_durations_have_units(text: str, seconds: float) -> None:
+def test_parse_duration_accepts_units(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "0s", "-5m", "5", "45.5", "soon", "1e3s", "inf", "nan", "99999h", "5 w"]
 )
-def test_what_is_no_deadline_is_refused(text: str) -> None:
+def test_parse_duration_with_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="a deadline is a number with its unit"):
         parse_duration(text)
 
 
-def test_durations_and_chances_are_told_in_units_of_people() -> None:
+def test_durations_and_probabilities_are_formatted_for_readers() -> None:
     told = [duration_text(each) for each in (0.0123, 1.5, 90, 600, 9000, 400_000)]
     assert told == ["12.3 ms", "1.5 s", "90 s", "10.0 min", "2.5 h", "4.6 d"]
     chances = [format_probability(each) for each in (0.0, 0.0099, 0.01, 0.504, 0.899, 1.0)]
@@ -118,7 +118,7 @@ def answer(
         (answer(kind=QueryRegime.BETWEEN_SIZES), "interpolated input", "interpolated input"),
     ],
 )
-def test_the_table_and_json_say_the_same_of_a_question(
+def test_cluster_prediction_table_and_json_agree_on_query_regime(
     found: ClusterPrediction, table: str, asks: str
 ) -> None:
     assert texts_of(found.facts)["regime"] == table
@@ -140,7 +140,7 @@ def test_the_table_and_json_say_the_same_of_a_question(
         ((0.5, 0.99), False, "fewest cores that meet 60 s: 8, with 99% probability"),
     ],
 )  # fmt: skip
-def test_the_verdict_counts_what_was_asked_about(
+def test_deadline_sentence_counts_nodes_or_cores_as_queried(
     chances: tuple[float, float], of_nodes: bool, says: str
 ) -> None:
     found = [answer(nodes, chance=chance) for nodes, chance in zip((1, 2), chances, strict=True)]
@@ -150,7 +150,10 @@ def test_the_verdict_counts_what_was_asked_about(
 def sized(
     *seconds: float, cores: int = 0, deadline: float | None = None
 ) -> list[ClusterPrediction]:
-    """On 1, 2, 4, ... cores, or so many on 1, 2, 3, ... nodes; off by 0.1 log seconds or so."""
+    """Return predictions on 1, 2, 4, ... cores, with standard errors of about 0.1 log seconds.
+
+    If `cores` is given, they are for that many cores on 1, 2, 3, ... nodes.
+    """
     found = []
     for number, each in enumerate(seconds):
         spread = StudentT(0.1, 10.0)
@@ -161,7 +164,7 @@ def sized(
     return found
 
 
-def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told() -> None:
+def test_smallest_equivalent_is_first_size_without_distinguishable_improvement() -> None:
     least = smallest_equivalent(sized(100.0, 60.0, 59.0, 58.0))
     assert least is not None
     assert least[0].cores == 2
@@ -173,7 +176,7 @@ def test_a_size_is_enough_from_where_on_more_make_no_difference_that_can_be_told
     assert equivalence_sentence(sized(100.0)) is None
 
 
-def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_taken() -> None:
+def test_equivalence_sentence_explains_why_deadline_needs_larger_size() -> None:
     found = sized(100.0, 60.0, 59.0, 58.0, deadline=68.2)
     assert [each.meets_deadline for each in found] == [False, False, True, True]
     told = str(equivalence_sentence(found))
@@ -182,17 +185,17 @@ def test_a_size_that_is_enough_yet_too_few_for_the_deadline_says_why_it_is_not_t
     assert deadline_sentence(found, 68.2, of_nodes=False).startswith(
         "fewest cores that meet 68.2 s: 4, "
     )
-    for deadline in (300.0, 10.0):  # the same size keeps it, or none does
+    for deadline in (300.0, 10.0):  # met by the same size, or by none
         assert "slow runs" not in str(
             equivalence_sentence(sized(100.0, 60.0, 59.0, deadline=deadline))
         )
 
 
-def test_more_nodes_with_as_many_cores_in_all_are_not_more_cores() -> None:
+def test_equivalence_sentence_of_more_nodes_with_same_cores_is_none() -> None:
     assert equivalence_sentence(sized(60.0, 59.0, 58.0, cores=64)) is None
 
 
-def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
+def test_p90_discontinuity_note_appears_only_if_evidence_sources_differ() -> None:
     def resting(*bases: EvidenceSource) -> list[ClusterPrediction]:
         spread = StudentT(0.1, 3.0)
         return [
@@ -212,7 +215,7 @@ def test_a_p90_that_may_jump_where_it_ran_is_explained() -> None:
         assert p90_discontinuity_note(resting(*same)) is None
 
 
-def test_the_table_and_json_say_what_an_answer_rests_on() -> None:
+def test_cluster_prediction_table_and_json_show_evidence() -> None:
     basis = Evidence(EvidenceSource.OWN_RUNS, 4)
     estimate = Prediction(0.0, StudentT(0.1, 3.0), evidence=basis)
     found = ClusterPrediction(ClusterConfig(1, 4, 1 << 34), estimate, None)

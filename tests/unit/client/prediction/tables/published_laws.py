@@ -1,7 +1,8 @@
-"""Jobs drawn from published laws of run time: Ernest's, the Universal Scalability Law, a cache.
+"""Jobs drawn from published laws of run time: Ernest, Universal Scalability Law, a cache.
 
-Machines x sizes, on some of them words or another number; noise of 2 to 15 %. Sources of the
-forms: Venkataraman et al., NSDI 2016 (Ernest); Gunther 1993 (USL, Amdahl's law among them).
+Configurations are machines x sizes, in some jobs with a categorical or another numeric column.
+Noise is 2 to 15 %. Sources of the laws: Venkataraman et al., NSDI 2016 (Ernest); Gunther 1993
+(USL, which includes Amdahl's law).
 """
 
 from dataclasses import dataclass
@@ -20,10 +21,10 @@ WORDS = ("a", "b", "c")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnJob:
-    """A job, one execution of each of its configurations.
+    """A job with one execution of each of its configurations.
 
     Attributes:
-        table: columns `workers`, `rows` and perhaps one more.
+        table: columns `workers`, `rows` and possibly one more.
         seconds: wall time of each row.
     """
 
@@ -32,22 +33,22 @@ class DrawnJob:
 
     @property
     def layout(self) -> TableLayout:
-        """Of all its configurations, as a campaign declares them."""
+        """Layout of all configurations, as a campaign declares them."""
         return TableLayout.of(self.table, scale="workers", size="rows")
 
     def part(self, rows: list[int]) -> Table:
-        """Those rows of the table."""
+        """Return these rows of the table."""
         return {name: [values[row] for row in rows] for name, values in self.table.items()}
 
     def measured(self, rows: list[int]) -> MeasuredTable:
-        """What is known where those rows were measured."""
+        """Return these rows with their measured times."""
         return MeasuredTable(self.layout, self.part(rows), self.seconds[rows])
 
 
 def drawn_job(seed: int) -> DrawnJob:
-    """The job of a seed."""
+    """Return the job that belongs to a seed."""
     rng = np.random.default_rng([25, seed])
-    further = rng.integers(4)  # machines alone; with sizes; with words; with another number
+    further = rng.integers(4)  # machines alone; with sizes; with categories; with numbers
     steps = rng.choice([1.5, 2.0, 4.0], rng.integers(2, 6)) if further else np.ones(0)
     rows = 10 ** rng.uniform(3, 8) * np.cumprod([1.0, *steps])
     more: tuple[float | str, ...] = (1.0,)
@@ -67,7 +68,7 @@ def drawn_job(seed: int) -> DrawnJob:
 
 
 def _law(machines: Floats, rows: Floats, rng: np.random.Generator) -> Floats:
-    """Seconds, about 1 in the middle."""
+    """Return relative seconds, about 1 at the middle of machines and rows."""
     size = (rows / np.exp(np.log(rows).mean())) ** np.clip(rng.normal(0.95, 0.15), 0.4, 1.6)
     apart = machines / np.exp(np.log(machines).mean())
     work = rng.uniform(0.5, 0.98)

@@ -1,4 +1,4 @@
-"""Answers about jobs that are known by columns: from one configuration on, one distribution."""
+"""The table predictor, from one measured configuration upwards."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ JOBS = 60
 
 
 def known_of(seed: int, count: int) -> tuple[DrawnJob, list[int], list[int]]:
-    """A job, `count` of its rows at random, and the others."""
+    """Return a job, `count` of its rows at random, and the remaining rows."""
     job = drawn_job(seed)
     order = np.random.default_rng(seed).permutation(len(job.seconds)).tolist()
     return job, order[:count], order[count:]
@@ -40,8 +40,8 @@ def measured(rows: list[float], workers: list[float], seconds: list[float]) -> M
 @pytest.mark.parametrize(
     "count", [1, 2, 3, *(pytest.param(each, marks=pytest.mark.statistical) for each in (5, 10))]
 )
-def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count: int) -> None:
-    """Two-sided: much wider or narrower ones than these would be caught."""
+def test_table_predictor_intervals_cover_nine_of_ten_executions(count: int) -> None:
+    """Two-sided: intervals of half the width fail, and so would much wider ones."""
     covered = {0.5: [], 1.0: [], 2.0: []}  # type: dict[float, list[float]]
     below: list[float] = []
     for seed in range(JOBS):
@@ -62,7 +62,7 @@ def test_intervals_cover_nine_of_ten_executions_of_jobs_by_published_laws(count:
 
 
 @pytest.mark.slow
-def test_more_configurations_make_answers_better_and_surer() -> None:
+def test_table_predictor_with_more_configurations_is_more_accurate_and_certain() -> None:
     errors: dict[int, list[float]] = {1: [], 2: [], 4: []}
     widths: dict[int, list[float]] = {1: [], 2: [], 4: []}
     for seed in range(40):
@@ -80,7 +80,7 @@ def test_more_configurations_make_answers_better_and_surer() -> None:
         assert medians[2] < 0.8 * medians[0]
 
 
-def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
+def test_table_predictor_with_one_configuration_uses_prior_slopes_only() -> None:
     predictor = TablePredictor(measured([2e5], [2], [10.0]))
     same, faster, larger = predictor.predict(columns([2e5, 2e5, 4e5], [2, 4, 2]))
     assert predictor.members == {"prior slopes": 1.0}
@@ -98,10 +98,10 @@ def test_one_configuration_answers_for_all_others_by_the_prior_alone() -> None:
     )
 
 
-def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None:
+def test_table_predictor_weighs_measured_times_of_same_row_by_run_count() -> None:
     rows, workers = [1e5, 2e5, 4e5] * 2, [1.0] * 3 + [4.0] * 3
     seconds = [10.0, 20, 40, 3, 6, 12]
-    odd = [*seconds[:4], 12.0, seconds[5]]  # twice as long as the others let expect
+    odd = [*seconds[:4], 12.0, seconds[5]]  # twice the time that the other rows imply
     often = measured([*rows, *[2e5] * 9], [*workers, *[4.0] * 9], [*odd, *[12.0] * 9])
     for known, least, most in (
         (measured(rows, workers, seconds), 5.5, 6.5),
@@ -113,7 +113,7 @@ def test_what_ran_is_answered_by_its_own_times_the_more_the_more_often() -> None
         assert found.regime is QueryRegime.SEEN
 
 
-def test_columns_outside_of_what_was_measured_are_marked() -> None:
+def test_table_predictor_marks_values_outside_measured_range_as_extrapolating() -> None:
     job = next(each for each in map(drawn_job, range(20)) if "machine_type" in each.table)
     predictor = TablePredictor(job.measured(list(range(12))))
     table = {name: list(values) for name, values in job.part([0, 0, 0]).items()}
@@ -123,7 +123,7 @@ def test_columns_outside_of_what_was_measured_are_marked() -> None:
     assert outside == [False, True, True]
 
 
-def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
+def test_table_predictor_uses_stopped_execution_as_lower_bound() -> None:
     known = measured([1e5, 2e5], [4, 4], [10.0, 20.0])
     stopped = MeasuredTable(
         known.layout, known.table, known.seconds, columns([4e5], [4]), np.array([200.0])
@@ -140,7 +140,7 @@ def test_an_execution_that_was_stopped_is_a_lower_bound() -> None:
 
 
 @pytest.mark.slow
-def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
+def test_table_predictor_computes_weights_once_per_query_regime() -> None:
     job, rows, asked = known_of(2, 12)
     calls: Counter[int] = Counter()
     predictor = TablePredictor(
@@ -154,7 +154,7 @@ def test_folds_are_weighed_once_for_each_kind_of_question() -> None:
     assert sum(predictor.members.values()) == pytest.approx(1.0)
 
 
-def test_candidates_are_few_while_configurations_are_few() -> None:
+def test_table_learners_are_few_while_configurations_are_few() -> None:
     names = {
         count: [e.name for e in table_learners(drawn_job(2).layout) if e.fewest <= count]
         for count in (1, MIXED_FROM, 10)
@@ -165,12 +165,12 @@ def test_candidates_are_few_while_configurations_are_few() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, np.nan, np.inf])
-def test_run_times_that_cannot_be_are_refused(seconds: float) -> None:
+def test_measured_table_with_invalid_run_time_is_refused(seconds: float) -> None:
     with pytest.raises(InvalidTableError, match="positive and finite"):
         measured([1e5], [1], [seconds])
 
 
-def test_a_job_of_which_nothing_was_measured_has_no_predictor() -> None:
+def test_table_predictor_without_or_with_mismatched_run_times_is_refused() -> None:
     with pytest.raises(InvalidTableError, match="nothing was measured"):
         TablePredictor(measured([], [], []))
     with pytest.raises(InvalidTableError, match="run times"):

@@ -1,4 +1,4 @@
-"""A prior on slopes speaks from the first configuration on, and hands over to evidence."""
+"""Prior slopes: used from the first configuration on, replaced by evidence."""
 
 from dataclasses import replace
 
@@ -36,28 +36,32 @@ def world(seed: int, slopes: tuple[float, float], count: int = 40) -> tuple[Enco
     return samples, samples.features @ slopes + 2.0 + 0.02 * rng.standard_normal(count)
 
 
-def test_of_one_configuration_the_slopes_are_those_that_were_believed() -> None:
+def test_prior_slopes_fitted_on_one_configuration_predict_with_prior_means() -> None:
     fitted = LINE.fit(at([4], [1e6]), np.log([100.0]))
     found = fitted(at([4, 8, 4], [1e6, 1e6, 4e6]))
     np.testing.assert_allclose(found, np.log([100, 100 * 2**-0.7, 100 * 4**0.9]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("learner", [LINE, WITH_LAWS], ids=["line", "laws"])
-def test_the_farther_from_what_ran_the_less_is_it_sure(learner: PriorSlopes) -> None:
+def test_prior_slopes_variance_grows_with_distance_from_measured_configuration(
+    learner: PriorSlopes,
+) -> None:
     fitted = learner.fit(at([4], [1e6]), np.log([100.0]))
     variance = fitted.posterior(at([4, 8, 16, 64], [1e6] * 4)).variance
     assert (np.diff(variance) > 0).all()
     assert np.sqrt(variance[1]) == pytest.approx(0.35 * np.log(2), rel=0.6)
 
 
-def test_where_line_and_laws_disagree_nobody_is_sure() -> None:
+def test_prior_slopes_variance_is_large_where_line_and_laws_disagree() -> None:
     priors = (SlopePrior(3.0, 0.0, 1.0), SlopePrior(0.9, 0.0, 1.5))
     fitted = replace(WITH_LAWS, priors=priors).fit(at([4], [1e6]), np.zeros(1))
     assert fitted.posterior(at([32], [1e6])).variance[0] > 3
 
 
 @pytest.mark.parametrize("slopes", [(-0.9, 1.0), (-0.2, 0.6), (-1.2, 1.3)])
-def test_many_configurations_overrule_what_was_believed(slopes: tuple[float, float]) -> None:
+def test_prior_slopes_fitted_on_many_configurations_recover_true_slopes(
+    slopes: tuple[float, float],
+) -> None:
     for learner in (LINE, WITH_LAWS):
         fitted = learner.fit(*world(1, slopes))
         found = fitted(at([2, 20, 8, 8], [1e6, 1e6, 2e5, 5e6]))
@@ -65,7 +69,7 @@ def test_many_configurations_overrule_what_was_believed(slopes: tuple[float, flo
         np.testing.assert_allclose(per_log, slopes, atol=0.05)
 
 
-def test_a_job_that_bends_as_ernest_says_is_followed_beyond_what_ran() -> None:
+def test_prior_slopes_with_laws_extrapolate_ernest_shaped_job_better() -> None:
     def seconds(machines: Floats) -> Floats:
         return np.asarray(20 + 400 / machines + 1.5 * machines)
 
@@ -79,7 +83,7 @@ def test_a_job_that_bends_as_ernest_says_is_followed_beyond_what_ran() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])
-def test_a_column_in_other_units_moves_nothing(count: int) -> None:
+def test_prior_slopes_are_invariant_to_units_of_a_column(count: int) -> None:
     samples, log_seconds = world(3, (-0.6, 0.8), count)
     asked, _ = world(4, (-0.6, 0.8), 5)
     thousands = np.array([0.0, np.log(1000.0)])
@@ -91,7 +95,7 @@ def test_a_column_in_other_units_moves_nothing(count: int) -> None:
     np.testing.assert_allclose(other.variance, one.variance, atol=1e-6)
 
 
-def test_repeats_tell_how_much_executions_differ() -> None:
+def test_prior_slopes_estimate_run_to_run_variance_from_repeats() -> None:
     rng = np.random.default_rng(5)
     known = at([4.0] * 30, [1e6] * 30)
     for sd in (0.02, 0.15):
@@ -101,7 +105,7 @@ def test_repeats_tell_how_much_executions_differ() -> None:
         assert np.sqrt(noise.noise) == pytest.approx(sd, rel=0.35)
 
 
-def test_repeats_of_other_jobs_tell_it_before_this_one_has_any() -> None:
+def test_prior_slopes_without_repeats_use_scatter_of_other_jobs() -> None:
     one = at([4], [1e6])
     found = [
         replace(WITH_LAWS, elsewhere=each).fit(one, np.zeros(1)).posterior(one).noise
@@ -111,7 +115,7 @@ def test_repeats_of_other_jobs_tell_it_before_this_one_has_any() -> None:
     assert found[2] > 10 * found[0]
 
 
-def test_what_is_not_finite_is_refused() -> None:
+def test_prior_slopes_with_non_finite_or_invalid_input_are_refused() -> None:
     good = at([4, 8], [1e6, 1e6])
     bad = replace(good, features=np.array([[1.0, np.nan], [1.0, 2.0]]))
     with pytest.raises(InvalidSlopesError, match="finite"):
@@ -130,12 +134,12 @@ def test_what_is_not_finite_is_refused() -> None:
             Scatter(squares, freedom)
 
 
-def test_laws_are_one_at_the_middle_and_shares_of_work_lead() -> None:
+def test_scaling_laws_are_near_zero_at_the_middle_and_follow_work_shares() -> None:
     scaling = ScalingColumns(0, 1)
     middle = np.log([8.0, 1e6])
     shapes = scaling.shapes(np.log([[8.0, 1e6], [16.0, 1e6], [8.0, 2e6]]), middle)
     assert shapes.shape == (LAWS, 3)
-    assert np.abs(shapes[:, 0]).max() < 0.4  # crosstalk counts where machines are four times more
+    assert np.abs(shapes[:, 0]).max() < 0.4  # crosstalk counts for four times the machines
     assert -0.7 < (shapes[:, 1] - shapes[:, 0]).mean() < -0.35
     assert 0.4 < (shapes[:, 2] - shapes[:, 0]).mean() < 0.7
 
@@ -156,13 +160,13 @@ def test_laws_are_one_at_the_middle_and_shares_of_work_lead() -> None:
         ("rowsum_threshold", ColumnRole.OTHER),
     ],
 )
-def test_a_column_has_its_role_by_its_name(name: str, role: ColumnRole) -> None:
+def test_prior_slopes_assign_column_role_by_name(name: str, role: ColumnRole) -> None:
     table = {"a": [1.0, 2.0], "b": [1.0, 2.0], name: [2.0, 4.0]}
     layout = TableLayout.of(table, scale="a", size="b")
     assert prior_slopes(layout).priors[-1] == LOG_SLOPES[role]
 
 
-def test_scale_and_size_have_theirs_whatever_they_are_called() -> None:
+def test_prior_slopes_assign_scale_and_size_roles_whatever_their_names() -> None:
     table: Table = {
         "memory": [1.0, 2.0],
         "machines": [3.0, 5.0],

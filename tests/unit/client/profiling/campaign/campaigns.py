@@ -1,4 +1,4 @@
-"""Campaign files, machines and host readings for tests."""
+"""Campaign files, machines and interference samples for tests."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Functions that campaigns in tests call; copied beside the campaign file."""
+"""Functions that test campaigns call. Tests copy this file next to the campaign file."""
 
 import os
 import time

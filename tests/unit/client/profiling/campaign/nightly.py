@@ -1,4 +1,4 @@
-"""A home in which the campaign of `tests/cases/nightly` ran: its journal, as `profile` wrote it."""
+"""A data directory with the campaign of `tests/cases/nightly` and its journal by `profile`."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ CAMPAIGN = CASE / "campaign.toml"
 
 
 def configuration_of(campaign: Campaign, execution: Execution) -> int:
-    """Its number, by rows and workers."""
+    """Return the configuration's number, by rows and workers."""
     rows = execution.plan.workflow.operators[0].output_rows
     workers = execution.cluster.cores
     [number] = [
@@ -33,7 +33,7 @@ def configuration_of(campaign: Campaign, execution: Execution) -> int:
 
 
 def trials_of_the_case(campaign: Campaign) -> list[tuple[TrialKey, TrialOutcome]]:
-    """What was measured, in its order."""
+    """Return the measured trials in their order."""
     found: list[tuple[TrialKey, TrialOutcome]] = []
     for each in sorted(executions_of(CASE / "executions.parquet"), key=lambda e: e.finished_at):
         number = configuration_of(campaign, each)
@@ -45,7 +45,7 @@ def trials_of_the_case(campaign: Campaign) -> list[tuple[TrialKey, TrialOutcome]
 
 
 def with_trials(home: Home, file: Path, trials: list[tuple[TrialKey, TrialOutcome]]) -> None:
-    """Write a journal of those trials, and keep the campaign's file, as `profile` does."""
+    """Write a journal of the trials and store the campaign file, as `profile` does."""
     campaign = load_campaign(file)
     store_definition(home.directory, campaign, file)
     first = next(iter(executions_of(CASE / "executions.parquet"))).finished_at
@@ -65,6 +65,6 @@ def with_trials(home: Home, file: Path, trials: list[tuple[TrialKey, TrialOutcom
 
 
 def with_nightly(home: Home, *, most: int | None = None) -> Home:
-    """The home, with the case's campaign in it, or its first trials."""
+    """Add the case's campaign to the data directory, with its first `most` trials."""
     with_trials(home, CAMPAIGN, trials_of_the_case(load_campaign(CAMPAIGN))[:most])
     return home

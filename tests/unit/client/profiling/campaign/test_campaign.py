@@ -1,4 +1,4 @@
-"""The campaign's loop, with trials and a machine that do as they are told."""
+"""The campaign's loop, with scripted trials and a scripted machine."""
 
 import itertools
 import threading
@@ -42,7 +42,7 @@ FAILED = TrialOutcome(TrialStatus.FAILED, "it broke", wall_seconds=0.5)
 
 @dataclass
 class World(TrialRunner, HostMonitor):
-    """Trials by a function of (components, configuration, how many ran before)."""
+    """Trials whose outcome is a function of the configuration and the number of earlier trials."""
 
     outcome: Callable[[dict[str, Value], int], TrialOutcome] = lambda row, number: OK
     readings: Iterator[InterferenceSample] = field(default_factory=lambda: itertools.repeat(QUIET))
@@ -126,7 +126,7 @@ def place(tmp_path: Path) -> Callable[[str], Place]:
 ScaleAndSize = Callable[..., Place]
 
 
-def test_every_configuration_runs_once_per_block(place: ScaleAndSize) -> None:
+def test_campaign_runs_each_configuration_once_per_block(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2")
     stopped = here.run(world)
     assert not stopped.interrupted
@@ -147,14 +147,14 @@ workers = [1, 2, 4, 8, 16]
 
 
 def by_law(row: dict[str, Value], number: int) -> TrialOutcome:
-    """Start-up, and work that is divided among the workers."""
+    """Return start-up time plus work that is divided among the workers."""
     rows, workers = float(row["rows"]), float(row["workers"])
     wobble = 1 + 0.01 * ((31 * number) % 7 - 3) / 3
     return replace(OK, wall_seconds=(2.0 + rows / 4000 / workers**0.8) * wobble)
 
 
 @pytest.mark.slow
-def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Path) -> None:
+def test_active_campaign_stops_early_and_resumes_with_same_trials(tmp_path: Path) -> None:
     def campaign(name: str) -> Place:
         (tmp_path / name).mkdir()
         made = make_campaign(tmp_path / name, grid=LARGE_GRID, more=ACTIVE)
@@ -163,7 +163,7 @@ def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Pa
     whole, world = campaign("whole"), World(by_law)
     stopped = whole.run(world)
     assert "configurations left out is" in stopped.reason
-    assert len(stopped.rows) < 25  # of 50
+    assert len(stopped.rows) < 25  # 50 in all
     broken = World()
 
     def eight_at_a_time(row: dict[str, Value], number: int) -> TrialOutcome:
@@ -178,7 +178,7 @@ def test_an_active_campaign_ends_early_and_goes_on_as_it_would_have(tmp_path: Pa
     assert parts.measured() == whole.measured()
 
 
-def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: ScaleAndSize) -> None:
+def test_warm_up_trials_precede_first_repetition_and_are_not_counted(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2\nwarmup = 2")
     here.run(world)
     assert here.statuses().count("warmup") == 8
@@ -187,7 +187,7 @@ def test_warm_ups_come_before_the_first_repetition_and_do_not_count(place: Scale
     assert world.ran[0] == world.ran[1] == world.ran[2]
 
 
-def test_a_failure_is_retried_and_then_final(place: ScaleAndSize) -> None:
+def test_failed_trial_is_retried_and_then_final(place: ScaleAndSize) -> None:
     bad = {"rows": 100, "workers": 2}
     world = World(lambda row, number: FAILED if row == bad else OK)
     here = place("repetitions = 2\nretries = 2")
@@ -201,7 +201,7 @@ def test_a_failure_is_retried_and_then_final(place: ScaleAndSize) -> None:
     assert summary.statuses["skipped"] == 1
 
 
-def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: ScaleAndSize) -> None:
+def test_failed_trial_with_successful_retry_loses_no_repetition(place: ScaleAndSize) -> None:
     world = World(lambda row, number: FAILED if number == 2 else OK)
     here = place("repetitions = 2\nretries = 1")
     here.run(world)
@@ -209,7 +209,7 @@ def test_a_failure_that_a_retry_mends_leaves_nothing_out(place: ScaleAndSize) ->
     assert world.told == [True, True, False] + [True] * 6
 
 
-def test_a_noisy_trial_is_redone_once_and_stays_data(place: ScaleAndSize) -> None:
+def test_trial_with_interference_is_repeated_once_and_remains_stored(place: ScaleAndSize) -> None:
     readings = itertools.chain([BUSY, BUSY, QUIET, BUSY], itertools.repeat(QUIET))
     world, here = World(readings=readings), place("repetitions = 1\nretries = 5")
     stopped = here.run(world)
@@ -221,7 +221,7 @@ def test_a_noisy_trial_is_redone_once_and_stays_data(place: ScaleAndSize) -> Non
     assert len(summary.flagged) == 3
 
 
-def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(
+def test_campaign_after_three_trials_with_interference_repeats_no_more(
     place: ScaleAndSize,
 ) -> None:
     world, here = World(readings=itertools.repeat(BUSY)), place("repetitions = 1\nretries = 5")
@@ -232,14 +232,14 @@ def test_after_three_noisy_trials_in_a_row_none_is_redone_also_not_later(
     assert again.ran == []
 
 
-def test_a_noisy_trial_stays_where_there_are_no_retries(place: ScaleAndSize) -> None:
+def test_trial_with_interference_and_zero_retries_is_not_repeated(place: ScaleAndSize) -> None:
     world = World(readings=itertools.repeat(BUSY))
     here = place("repetitions = 1\nretries = 0")
     here.run(world)
     assert here.statuses() == ["noisy"] * 4
 
 
-def test_a_finished_campaign_repeats_nothing(place: ScaleAndSize) -> None:
+def test_finished_campaign_runs_no_more_trials(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nwarmup = 1")
     here.run(World())
     again = World()
@@ -247,7 +247,7 @@ def test_a_finished_campaign_repeats_nothing(place: ScaleAndSize) -> None:
     assert again.ran == []
 
 
-def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: ScaleAndSize) -> None:
+def test_resumed_campaign_runs_each_remaining_trial_once(place: ScaleAndSize) -> None:
     first, rest, whole = World(), World(), World()
     here, more = place(f"{BOTH}\nmax_trials = 4", TWO), place(BOTH, TWO)
     assert more.campaign.campaign_id == here.campaign.campaign_id
@@ -258,7 +258,7 @@ def test_a_resumed_campaign_does_what_is_left_in_the_same_order(place: ScaleAndS
     assert len(set(more.measured())) == len(whole.ran) > 12
 
 
-def test_a_budget_of_seconds_counts_over_all_runs(place: ScaleAndSize) -> None:
+def test_campaign_budget_of_seconds_counts_all_sessions(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nmax_wall_seconds = 3")
     first, second = World(), World()
     assert "budget of 3 seconds" in here.run(first).reason
@@ -266,7 +266,7 @@ def test_a_budget_of_seconds_counts_over_all_runs(place: ScaleAndSize) -> None:
     assert (len(first.ran), len(second.ran)) == (3, 0)
 
 
-def test_a_campaign_whose_budget_is_spent_is_not_complete(place: ScaleAndSize) -> None:
+def test_campaign_with_spent_budget_is_not_complete(place: ScaleAndSize) -> None:
     for run, is_complete in (("max_trials = 3", False), ("", True)):
         here = place(f"repetitions = 1\n{run}")
         stopped = here.run(World())
@@ -277,7 +277,7 @@ def test_a_campaign_whose_budget_is_spent_is_not_complete(place: ScaleAndSize) -
         assert summary.statuses["skipped"] == (0 if is_complete else 1)
 
 
-def test_a_clock_that_is_set_back_gives_no_budget_back(place: ScaleAndSize) -> None:
+def test_campaign_budget_is_not_restored_by_clock_set_back(place: ScaleAndSize) -> None:
     world, here = World(), place("repetitions = 2\nmax_wall_seconds = 3")
 
     def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
@@ -289,7 +289,7 @@ def test_a_clock_that_is_set_back_gives_no_budget_back(place: ScaleAndSize) -> N
     assert len(world.ran) == 4
 
 
-def test_a_stop_ends_also_the_walk_through_what_was_finished(place: ScaleAndSize) -> None:
+def test_campaign_stop_interrupts_replay_of_finished_trials(place: ScaleAndSize) -> None:
     here, chosen = place("repetitions = 1"), Greedy()
     here.run(World())
     world = World()
@@ -298,7 +298,7 @@ def test_a_stop_ends_also_the_walk_through_what_was_finished(place: ScaleAndSize
     assert len(chosen.told) == 1
 
 
-def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: ScaleAndSize) -> None:
+def test_stopped_campaign_loses_only_the_trial_in_flight(place: ScaleAndSize) -> None:
     here, world = place("repetitions = 1"), World()
 
     def outcome(row: dict[str, Value], number: int) -> TrialOutcome:
@@ -315,14 +315,14 @@ def test_a_stopped_campaign_loses_the_trial_in_flight_alone(place: ScaleAndSize)
     assert here.statuses() == ["ok", "ok", "lost", "ok", "ok"]
 
 
-def test_a_stop_before_the_next_trial_begins_none(place: ScaleAndSize) -> None:
+def test_campaign_stopped_before_next_trial_starts_none(place: ScaleAndSize) -> None:
     here, world = place("repetitions = 1"), World()
     world.stop.set()
     assert here.run(world).interrupted
     assert here.statuses() == []
 
 
-def test_cold_is_what_did_not_run_since_the_machine_started(place: ScaleAndSize) -> None:
+def test_first_trial_of_a_configuration_since_boot_is_cold(place: ScaleAndSize) -> None:
     here = place("repetitions = 2\nmax_trials = 4")
     here.run(World())
     more = place("repetitions = 2")
@@ -332,7 +332,7 @@ def test_cold_is_what_did_not_run_since_the_machine_started(place: ScaleAndSize)
     assert cold == [True] * 8  # once per configuration and boot
 
 
-def test_components_alone_and_together(place: ScaleAndSize) -> None:
+def test_campaign_measures_components_alone_and_together(place: ScaleAndSize) -> None:
     world, here = World(), place(f"{BOTH}\nrepetitions = 1", TWO)
     here.run(world)
     assert {names for names, _ in world.ran} == {("a",), ("b",), ("a", "b")}
@@ -342,7 +342,7 @@ def test_components_alone_and_together(place: ScaleAndSize) -> None:
 
 
 class Greedy:
-    """Chooses by what was measured, and remembers what it was told."""
+    """A sampler that follows the measured times and records its inputs."""
 
     def __init__(self) -> None:
         self.told: list[dict[int, float]] = []
@@ -356,7 +356,7 @@ class Greedy:
         return None if len(measured) == 3 else (max(measured) + round(sum(measured.values()))) % 4
 
 
-def test_a_resumed_sampler_is_told_the_same_as_an_uninterrupted_one(place: ScaleAndSize) -> None:
+def test_resumed_campaign_passes_same_measurements_to_sampler(place: ScaleAndSize) -> None:
     def seconds(row: dict[str, Value], number: int) -> TrialOutcome:
         return TrialOutcome(TrialStatus.OK, wall_seconds=float(row["workers"]) * 1.5)
 

@@ -1,4 +1,4 @@
-"""campaign.toml: what it may say, what it means, and that everything wrong is named."""
+"""campaign.toml: allowed content, its meaning, and errors that list all problems."""
 
 import contextlib
 from pathlib import Path
@@ -31,7 +31,7 @@ def component(name: str, what: str = 'command = ["true"]', after: str = "") -> s
     return f'[[component]]\nname = "{name}"\n{what}\nafter = [{after}]\n'
 
 
-def test_a_grid_is_the_product_of_its_columns(tmp_path: Path) -> None:
+def test_grid_is_the_product_of_its_columns(tmp_path: Path) -> None:
     columns = (
         "rows = { start = 100, stop = 900, doubling = true }\n"
         "workers = { start = 1, stop = 5, step = 2 }\n"
@@ -48,20 +48,20 @@ def test_a_grid_is_the_product_of_its_columns(tmp_path: Path) -> None:
     assert found.further == ("platform", "cached", "share")
 
 
-def test_a_range_of_decimals_includes_its_stop(tmp_path: Path) -> None:
+def test_grid_range_of_decimals_includes_its_stop(tmp_path: Path) -> None:
     columns = "rows = { start = 0.1, stop = 0.7, step = 0.1 }\nworkers = [1]"
     values = make_campaign(tmp_path, grid=grid(columns)).grid.columns["rows"]
     assert values == pytest.approx((0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))
-    assert values == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # as a constraint means them
+    assert values == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # exact, as constraints need it
 
 
-def test_a_range_may_double_from_next_to_nothing(tmp_path: Path) -> None:
+def test_grid_range_doubles_from_smallest_positive_float(tmp_path: Path) -> None:
     columns = "rows = { start = 5e-324, stop = 1, doubling = true }\nworkers = [1]"
     values = make_campaign(tmp_path, grid=grid(columns)).grid.columns["rows"]
     assert (len(values), values[-1]) == (1075, 1.0)
 
 
-def test_constraints_rule_configurations_out(tmp_path: Path) -> None:
+def test_grid_constraints_exclude_configurations(tmp_path: Path) -> None:
     text = grid("rows = [100, 200]\nworkers = [1, 2, 4]", '["workers <= 2 or rows >= 200"]')
     found = make_campaign(tmp_path, grid=text).grid
     assert len(found.configurations) == 5
@@ -69,7 +69,7 @@ def test_constraints_rule_configurations_out(tmp_path: Path) -> None:
     assert {"rows": 100, "workers": 4} not in found.configurations
 
 
-def test_the_same_meaning_is_the_same_campaign(tmp_path: Path) -> None:
+def test_campaign_id_ignores_comments_and_budgets(tmp_path: Path) -> None:
     first = make_campaign(tmp_path).campaign_id
     commented = campaign_text(run="max_trials = 7 # at most\nmax_wall_seconds = 60")
     assert load_campaign(write_campaign(tmp_path, "# note\n" + commented)).campaign_id == first
@@ -87,11 +87,11 @@ def test_the_same_meaning_is_the_same_campaign(tmp_path: Path) -> None:
         {"more": '[machine]\nnode_type = "large"'},
     ],
 )
-def test_another_meaning_is_another_campaign(tmp_path: Path, change: dict[str, str]) -> None:
+def test_campaign_id_changes_with_definition(tmp_path: Path, change: dict[str, str]) -> None:
     assert make_campaign(tmp_path).campaign_id != make_campaign(tmp_path, **change).campaign_id
 
 
-def test_what_is_measured_follows_the_file(tmp_path: Path) -> None:
+def test_campaign_targets_follow_components_setting(tmp_path: Path) -> None:
     both = component("a") + component("b", after='"a"')
     found = make_campaign(tmp_path, components=both, run='components = "both"')
     assert found.targets == ("a", "b", "whole")
@@ -102,7 +102,7 @@ def test_what_is_measured_follows_the_file(tmp_path: Path) -> None:
     assert make_campaign(tmp_path, run='components = "both"').targets == ("whole",)
 
 
-def test_the_campaign_of_the_engineers_page_can_run(tmp_path: Path) -> None:
+def test_campaign_example_of_documentation_loads(tmp_path: Path) -> None:
     _, name, rest = ENGINEER.read_text(encoding="utf-8").partition('name = "nightly"\n')
     found = load_campaign(write_campaign(tmp_path, name + rest.partition("```")[0]))
     assert found.targets == ("extract", "train", "score", "whole")
@@ -205,14 +205,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_by_its_key(tmp_path: Path, case: str) -> None:
+def test_invalid_campaign_names_the_offending_key(tmp_path: Path, case: str) -> None:
     text, named = WRONG[case]
     with pytest.raises(ConfigurationError) as refused:
         load_campaign(write_campaign(tmp_path, text))
     assert named in str(refused.value)
 
 
-def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
+def test_invalid_campaign_lists_all_problems_at_once(tmp_path: Path) -> None:
     text = campaign_text(
         components=component("a", 'command = ["{nope}"]', after='"z"'),
         grid=grid("workers = [0]\nx = [1, true]", '["y > 1"]'),
@@ -230,7 +230,7 @@ def test_all_problems_are_named_at_once(tmp_path: Path) -> None:
         assert key in str(refused.value)
 
 
-def test_a_missing_file_says_so(tmp_path: Path) -> None:
+def test_missing_or_unreadable_campaign_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="does not exist"):
         load_campaign(tmp_path / "none.toml")
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -261,7 +261,7 @@ COMPONENT_KEYS = st.sampled_from(
     st.dictionaries(KEYS, VALUES, max_size=8),
     st.lists(st.dictionaries(COMPONENT_KEYS, VALUES, max_size=4), max_size=3),
 )
-def test_any_settings_give_a_campaign_or_the_named_error(
+def test_load_campaign_of_any_settings_succeeds_or_raises_configuration_error(
     tmp_path: Path, content: dict[str, str], components: list[dict[str, str]]
 ) -> None:
     base = {"name": '"n"', "grid.size": '"rows"', "grid.parallelism": '"workers"'}
@@ -274,7 +274,9 @@ def test_any_settings_give_a_campaign_or_the_named_error(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8")))
-def test_any_bytes_give_a_campaign_or_the_named_error(tmp_path: Path, content: bytes) -> None:
+def test_load_campaign_of_any_bytes_succeeds_or_raises_configuration_error(
+    tmp_path: Path, content: bytes
+) -> None:
     check(content, tmp_path)
 
 

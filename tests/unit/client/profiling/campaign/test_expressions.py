@@ -1,4 +1,4 @@
-"""Constraints: conditions on columns, and nothing else."""
+"""Constraint expressions: conditions on columns. All other syntax is refused."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,7 @@ ROW: dict[str, Value] = {"rows": 1000, "workers": 8, "platform": "spark", "cache
         ("rows != rows", False),
     ],
 )
-def test_conditions_mean_what_they_say(text: str, expected: bool) -> None:
+def test_constraint_evaluates_conditions(text: str, expected: bool) -> None:
     assert Constraint.parse(text, NAMES).holds(ROW) is expected
 
 
@@ -73,7 +73,7 @@ def test_conditions_mean_what_they_say(text: str, expected: bool) -> None:
         "\ud800 > 1",
     ],
 )
-def test_everything_else_is_refused(text: str) -> None:
+def test_constraint_with_other_syntax_is_refused(text: str) -> None:
     with pytest.raises(InvalidGridConstraintError):
         Constraint.parse(text, NAMES)
 
@@ -96,18 +96,18 @@ def test_everything_else_is_refused(text: str) -> None:
         "1" + "0" * 400 + " * 1.5 > 0",
     ],
 )
-def test_a_condition_without_a_value_says_why(text: str) -> None:
+def test_constraint_without_boolean_value_raises_error_with_its_text(text: str) -> None:
     constraint = Constraint.parse(text, NAMES)
     with pytest.raises(InvalidGridConstraintError) as refused:
         constraint.holds(ROW)
     assert text[:20] in str(refused.value)
 
 
-def test_a_chain_of_comparisons_ends_at_the_first_that_does_not_hold() -> None:
+def test_constraint_comparison_chain_stops_at_first_false_comparison() -> None:
     assert not Constraint.parse("rows < 0 < 1 / (workers - 8)", NAMES).holds(ROW)
 
 
-def test_an_unknown_column_is_named_with_those_that_there_are() -> None:
+def test_constraint_with_unknown_column_lists_known_columns() -> None:
     with pytest.raises(InvalidGridConstraintError, match=r"no column 'wrokers'.*rows, workers"):
         Constraint.parse("wrokers < 3", NAMES)
 
@@ -122,7 +122,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=40).map(" ".join) | st.text(max_size=200))
-def test_any_text_gives_a_condition_or_the_named_error(text: str) -> None:
+def test_constraint_of_any_text_gives_bool_or_constraint_error(text: str) -> None:
     try:
         held = Constraint.parse(text, NAMES).holds(ROW)
     except InvalidGridConstraintError:

@@ -1,4 +1,4 @@
-"""What answers say about queue and compute time, and what is filled into requests."""
+"""Queue and compute time from reply headers, and placeholders in requests."""
 
 import math
 from pathlib import Path
@@ -26,19 +26,19 @@ from fedperf_campaigns.campaign.http_call import split_of
         ({"Server-Timing": "compute", "X-Duration-Seconds": "soon"}, (None, None)),
     ],
 )
-def test_the_split_is_read_from_the_answer(
+def test_split_of_reads_queue_and_compute_seconds_from_headers(
     headers: dict[str, str], expected: tuple[float | None, float | None]
 ) -> None:
     assert split_of(httpx.Headers(headers), 1.0) == pytest.approx(expected)
 
 
 @given(st.text(alphabet=st.sampled_from('queue;compute dur=0123.e,"\\-'), max_size=200))
-def test_any_header_gives_seconds_or_nothing(text: str) -> None:
+def test_split_of_any_header_gives_finite_seconds_or_none(text: str) -> None:
     for each in split_of({"Server-Timing": text, "X-Duration-Seconds": text}, 1.0):
         assert each is None or (math.isfinite(each) and each >= 0)
 
 
-def test_placeholders_are_filled_and_other_braces_stay() -> None:
+def test_component_message_fills_placeholders_and_keeps_other_braces() -> None:
     row: dict[str, float | str | bool] = {"rows": 5, "mode": "a b/{rows}", "cached": True}
     command = Component(name="c", command=("x", "{rows}-{mode}", "{{rows}} {cached}"))
     told = component_message(command, row, Path("/t"))

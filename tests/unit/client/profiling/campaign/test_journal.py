@@ -1,4 +1,4 @@
-"""The journal: written before and after, never changed, for one campaign and one program."""
+"""The journal: append-only records before and after each trial, for one campaign and process."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def begin(journal: Journal, key: TrialKey = KEY, attempt: int = 0) -> int:
     )
 
 
-def test_what_is_written_is_read(journal: Journal) -> None:
+def test_journal_restores_stored_trials(journal: Journal) -> None:
     number = begin(journal)
     (started,) = journal.trials()
     assert started.outcome is None
@@ -64,7 +64,7 @@ def test_what_is_written_is_read(journal: Journal) -> None:
     assert journal.sessions()[0].machine == MACHINE
 
 
-def test_an_attempt_is_written_once(journal: Journal) -> None:
+def test_journal_stores_each_attempt_once(journal: Journal) -> None:
     number = begin(journal)
     with pytest.raises(StorageError):
         begin(journal)
@@ -76,7 +76,7 @@ def test_an_attempt_is_written_once(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("table", ["campaign", "session", "started", "ended"])
-def test_nothing_is_changed_or_removed(journal: Journal, tmp_path: Path, table: str) -> None:
+def test_journal_is_append_only(journal: Journal, tmp_path: Path, table: str) -> None:
     journal.end(begin(journal), OUTCOME, at=NOW)
     other = sqlite3.connect(tmp_path / "campaigns" / "j.sqlite")
     column = {"campaign": "campaign_id", "session": "boot"}.get(table, "number")
@@ -86,7 +86,7 @@ def test_nothing_is_changed_or_removed(journal: Journal, tmp_path: Path, table: 
     other.close()
 
 
-def test_one_program_at_a_time_runs_a_campaign(journal: Journal, tmp_path: Path) -> None:
+def test_journal_is_locked_by_one_process_at_a_time(journal: Journal, tmp_path: Path) -> None:
     with (
         journal.locked(),
         Journal.open(tmp_path / "campaigns" / "j.sqlite", "a" * 64) as other,
@@ -98,7 +98,7 @@ def test_one_program_at_a_time_runs_a_campaign(journal: Journal, tmp_path: Path)
         pass
 
 
-def test_files_of_others_are_refused(journal: Journal, tmp_path: Path) -> None:
+def test_journal_of_another_campaign_or_format_is_refused(journal: Journal, tmp_path: Path) -> None:
     del journal
     with pytest.raises(StorageError, match="another campaign"):
         Journal.open(tmp_path / "campaigns" / "j.sqlite", "b" * 64)
@@ -113,7 +113,7 @@ def test_files_of_others_are_refused(journal: Journal, tmp_path: Path) -> None:
         Journal.open(tmp_path / "file" / "j.sqlite", "a" * 64)
 
 
-def test_a_trial_lost_in_flight_is_not_settled_and_uses_no_retry(journal: Journal) -> None:
+def test_trial_lost_in_flight_is_unsettled_and_uses_no_retry(journal: Journal) -> None:
     begin(journal)
     history = TrialHistory(journal.trials(), retries=0)
     assert not history.is_settled(KEY)

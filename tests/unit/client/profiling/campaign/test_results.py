@@ -1,4 +1,4 @@
-"""Trials as executions, and the report: whatever things are called."""
+"""Executions and report of a campaign, also with hostile names."""
 
 import csv
 import io
@@ -68,7 +68,7 @@ def results(
     return paths["report.html"].read_text(), rows, content
 
 
-def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
+def test_trial_of_whole_becomes_execution_and_is_stored_once(tmp_path: Path) -> None:
     campaign = make_campaign(
         tmp_path, components=COMPONENTS, grid=GRID + 'platform = ["duckdb", "ours"]\n'
     )
@@ -105,14 +105,14 @@ def test_a_trial_of_the_whole_becomes_an_execution_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["reserved_1", "unassigned", "", "DuckDB "])
-def test_words_that_are_no_platform_of_ours_are_other(tmp_path: Path, word: str) -> None:
+def test_unknown_platform_word_becomes_other(tmp_path: Path, word: str) -> None:
     campaign = make_campaign(tmp_path)
     found = to_plan(campaign, {"rows": 1e15, "workers": 1e9, "platform": word})
     assert found.platforms == (Platform.OTHER,)
     assert found.workflow.operators[0].output_rows == 1e12
 
 
-def test_only_measured_trials_of_the_whole_are_executions() -> None:
+def test_only_successful_trials_of_whole_are_executions() -> None:
     assert is_execution(trial(0))
     assert not is_execution(trial(0, component="read"))
     assert not is_execution(replace(trial(0), outcome=TrialOutcome(TrialStatus.WARMUP)))
@@ -135,7 +135,7 @@ def hostile_summary(tmp_path: Path) -> Summary:
     return summarize(campaign, trials, sessions, CampaignEnd(HOSTILE, False, (0,)))
 
 
-def test_hostile_names_are_data(tmp_path: Path) -> None:
+def test_campaign_report_escapes_hostile_names(tmp_path: Path) -> None:
     page, rows, content = results(tmp_path, hostile_summary(tmp_path))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
@@ -150,7 +150,7 @@ def test_hostile_names_are_data(tmp_path: Path) -> None:
     assert content["stopped"] == HOSTILE
 
 
-def test_what_cannot_be_seen_is_a_dash_and_never_0(tmp_path: Path) -> None:
+def test_campaign_report_shows_unmeasured_resources_as_dash_not_zero(tmp_path: Path) -> None:
     page, rows, _ = results(tmp_path, hostile_summary(tmp_path))
     assert rows[3]["cpu_seconds"] == ""
     assert rows[0]["cpu_seconds"] == "0.5"
@@ -158,7 +158,7 @@ def test_what_cannot_be_seen_is_a_dash_and_never_0(tmp_path: Path) -> None:
     assert "<td>1 s</td><td>-</td><td>-</td><td>-</td><td>-</td>" in resources
 
 
-def test_figures_of_a_campaign(tmp_path: Path) -> None:
+def test_campaign_summary_contains_status_counts_medians_and_variation(tmp_path: Path) -> None:
     _, rows, content = results(tmp_path, hostile_summary(tmp_path))
     status = content["status"]
     assert isinstance(status, dict)
@@ -173,7 +173,9 @@ def test_figures_of_a_campaign(tmp_path: Path) -> None:
     assert set(found[0]) - {"rows", "workers", "platform"} <= RESERVED_NAMES
 
 
-def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_campaign_report_states_what_charts_omit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = hostile_summary(tmp_path)
     page, _, _ = results(tmp_path, summary)
     assert "The first" not in page
@@ -186,7 +188,7 @@ def test_what_the_charts_leave_out_is_said(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("noisy", "said"), [(0, (0, 0)), (1, (1, 0)), (4, (1, 1))])
-def test_noisy_trials_are_explained_and_more_so_where_there_are_no_others(
+def test_campaign_report_explains_trials_with_interference(
     tmp_path: Path, noisy: int, said: tuple[int, int]
 ) -> None:
     found = hostile_summary(tmp_path)
@@ -201,7 +203,7 @@ def test_noisy_trials_are_explained_and_more_so_where_there_are_no_others(
     assert (page.count("may be too long"), page.count("on a quiet machine")) == said
 
 
-def test_a_campaign_of_nothing_has_a_report(tmp_path: Path) -> None:
+def test_campaign_report_without_trials_is_written(tmp_path: Path) -> None:
     campaign = make_campaign(tmp_path)
     summary = summarize(campaign, [], [], CampaignEnd("it was stopped", True, ()))
     page, rows, content = results(tmp_path, summary)
@@ -210,7 +212,7 @@ def test_a_campaign_of_nothing_has_a_report(tmp_path: Path) -> None:
     assert content["complete"] is False
 
 
-def test_an_unwritable_place_for_results_is_named(tmp_path: Path) -> None:
+def test_results_in_unwritable_directory_raise_storage_error(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file")
     with pytest.raises(StorageError, match="cannot write"):
         results(tmp_path, hostile_summary(tmp_path))

@@ -1,4 +1,4 @@
-"""One trial in real processes: what it used, how it ended, and that nothing stays behind."""
+"""One trial in real processes: measured resources, status, and cleanup of all processes."""
 
 import os
 import re
@@ -34,7 +34,7 @@ from tests.fakes.functions import TOKEN, function_server
 
 ROW = {"rows": 20_000, "workers": 2}
 MARK = "271828"
-"""Seconds that only tests sleep: what of them is found later was left behind."""
+"""A sleep duration that only tests use. A process with it is a leftover."""
 CLOCK_TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -92,7 +92,7 @@ def assert_nothing_left() -> None:
     assert sleeping() == []
 
 
-def test_a_command_is_measured(runner: TrialRunner) -> None:
+def test_trial_of_command_measures_time_cpu_and_memory(runner: TrialRunner) -> None:
     burn = "import time\nb = bytearray(50_000_000)\nwhile time.process_time() < 0.2: pass"
     outcome = run(runner, python(burn))
     assert outcome.status is TrialStatus.OK, outcome.reason
@@ -106,7 +106,7 @@ def test_a_command_is_measured(runner: TrialRunner) -> None:
     assert used.context_switches is not None
 
 
-def test_bytes_are_counted_also_of_children(runner: TrialRunner) -> None:
+def test_trial_counts_read_and_written_bytes_of_child_processes(runner: TrialRunner) -> None:
     outcome = run(
         runner,
         shell(
@@ -119,12 +119,12 @@ def test_bytes_are_counted_also_of_children(runner: TrialRunner) -> None:
     assert 6_000_000 <= outcome.resources.read_bytes < 7_000_000
 
 
-def test_what_a_short_command_used_is_known(runner: TrialRunner) -> None:
+def test_trial_of_short_command_measures_all_resources(runner: TrialRunner) -> None:
     used = run(runner, shell("true")).resources
     assert None not in (used.cpu_seconds, used.peak_bytes, used.read_bytes, used.written_bytes)
 
 
-def test_the_peak_of_a_command_is_exact_however_large_the_campaign_is() -> None:
+def test_peak_memory_of_command_is_exact_with_large_parent_process() -> None:
     ballast = b"x" * 200_000_000
     reaped = """
 import subprocess, sys
@@ -140,10 +140,10 @@ print(usage["peak_bytes"], usage["peak_is_exact"])
     assert is_exact == b"True"
 
 
-def test_a_process_that_outlives_its_command_is_counted_and_ended(
+def test_process_that_outlives_its_command_is_counted_and_killed(
     runner: TrialRunner, tmp_path: Path
 ) -> None:
-    """The command waits until the process that outlives it has written its own CPU time."""
+    """The command ends after the surviving process has written its own CPU time."""
     said = tmp_path / "said"
     burn = (
         "import os, pathlib, time\n"
@@ -165,7 +165,7 @@ def test_a_process_that_outlives_its_command_is_counted_and_ended(
     assert_nothing_left()
 
 
-def test_what_a_trial_uses_is_no_foreign_load(runner: TrialRunner) -> None:
+def test_cpu_time_of_trial_processes_is_not_interference(runner: TrialRunner) -> None:
     before = own_seconds()
     burn = f"setsid {sys.executable} -S -c 'while True: pass' & sleep 0.4"
     outcome = run(runner, shell(burn))
@@ -173,7 +173,7 @@ def test_what_a_trial_uses_is_no_foreign_load(runner: TrialRunner) -> None:
     assert own_seconds() - before >= outcome.resources.cpu_seconds > 0
 
 
-def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> None:
+def test_trial_of_function_measures_time_startup_cpu_and_memory(runner: TrialRunner) -> None:
     outcome = run(runner, function("work"))
     assert outcome.status is TrialStatus.OK, outcome.reason
     used = outcome.resources
@@ -187,7 +187,7 @@ def test_a_function_is_called_with_the_configuration(runner: TrialRunner) -> Non
     assert used.read_bytes is not None
 
 
-def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> None:
+def test_trial_function_reads_file_written_by_earlier_component(runner: TrialRunner) -> None:
     write = shell("printf {rows} > {trial_directory}/rows", "write")
     read = function("read").model_copy(update={"after": ("write",)})
     outcome = run(runner, write, read)
@@ -210,7 +210,7 @@ def test_a_function_finds_what_another_component_left(runner: TrialRunner) -> No
         (shell("printf '\\377\\376'; exit 1"), TrialStatus.FAILED, "exit code 1"),
     ],
 )
-def test_a_failure_is_an_outcome_with_a_reason(
+def test_failed_trial_has_status_and_reason(
     runner: TrialRunner, component: Component, status: TrialStatus, reason: str
 ) -> None:
     outcome = run(runner, component)
@@ -218,7 +218,7 @@ def test_a_failure_is_an_outcome_with_a_reason(
     assert reason in outcome.reason
 
 
-def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes(runner: TrialRunner) -> None:
+def test_trial_beyond_timeout_is_killed_with_all_processes(runner: TrialRunner) -> None:
     outcome = run(runner, shell(f"setsid sleep {MARK} & sleep {MARK}"), seconds=0.3)
     assert outcome.status is TrialStatus.TIMEOUT
     assert outcome.reason == "stopped after 0.3 s"
@@ -227,21 +227,21 @@ def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes(runner: Tri
     assert_nothing_left()
 
 
-def test_a_trial_that_needs_too_much_memory_is_ended(runner: TrialRunner) -> None:
+def test_trial_beyond_memory_limit_is_killed(runner: TrialRunner) -> None:
     hungry = "import time\nb = bytearray(400_000_000)\ntime.sleep(600)"
     outcome = run(runner, python(hungry), memory=100_000_000)
     assert outcome.status is TrialStatus.OOM
     assert "of 100000000 bytes" in outcome.reason
 
 
-def test_memory_of_processes_side_by_side_adds_up(runner: TrialRunner) -> None:
+def test_peak_memory_of_concurrent_components_is_summed(runner: TrialRunner) -> None:
     hold = "import time\nb = bytearray(40_000_000)\ntime.sleep(0.5)"
     outcome = run(runner, python(hold, "a"), python(hold, "b"))
     assert outcome.resources.peak_bytes is not None
     assert outcome.resources.peak_bytes > 80_000_000
 
 
-def test_a_component_starts_as_soon_as_what_it_comes_after_has_ended(runner: TrialRunner) -> None:
+def test_component_starts_when_its_dependencies_have_ended(runner: TrialRunner) -> None:
     outcome = run(
         runner,
         shell("sleep 0.1; echo a > {trial_directory}/a", "a"),
@@ -258,7 +258,7 @@ def test_a_component_starts_as_soon_as_what_it_comes_after_has_ended(runner: Tri
     assert outcome.wall_seconds >= 0.4
 
 
-def test_the_first_failure_ends_the_rest(runner: TrialRunner) -> None:
+def test_failed_component_stops_remaining_components(runner: TrialRunner) -> None:
     outcome = run(
         runner,
         shell("sleep 0.1; exit 2", "a"),
@@ -270,7 +270,7 @@ def test_the_first_failure_ends_the_rest(runner: TrialRunner) -> None:
     assert_nothing_left()
 
 
-def test_a_stop_ends_the_trial_in_flight(runner: TrialRunner, tmp_path: Path) -> None:
+def test_trial_runner_stop_kills_the_trial_in_flight(runner: TrialRunner, tmp_path: Path) -> None:
     stop = threading.Event()
     stopped = TrialRunner(tmp_path, tmp_path / "scratch", stop=stop)
     threading.Timer(0.4, stop.set).start()
@@ -279,12 +279,12 @@ def test_a_stop_ends_the_trial_in_flight(runner: TrialRunner, tmp_path: Path) ->
     assert_nothing_left()
 
 
-def test_scratch_directories_are_removed(runner: TrialRunner, tmp_path: Path) -> None:
+def test_scratch_directory_is_removed_after_the_trial(runner: TrialRunner, tmp_path: Path) -> None:
     run(runner, shell("touch {trial_directory}/x"))
     assert not (tmp_path / "scratch").exists()
 
 
-def test_commands_find_a_scratch_directory_that_was_named_from_elsewhere(
+def test_relative_scratch_directory_is_resolved_before_commands_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "job").mkdir()
@@ -295,21 +295,19 @@ def test_commands_find_a_scratch_directory_that_was_named_from_elsewhere(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_directories_that_nobody_may_write_in_are_removed(
-    runner: TrialRunner, tmp_path: Path
-) -> None:
+def test_read_only_directories_in_scratch_are_removed(runner: TrialRunner, tmp_path: Path) -> None:
     script = "mkdir -p {trial_directory}/a/b; touch {trial_directory}/a/b/x; "
     run(runner, shell(script + "ln -s / {trial_directory}/all; chmod -R a-w {trial_directory}/a"))
     assert not (tmp_path / "scratch").exists()
 
 
-def test_a_scratch_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_scratch_directory_that_cannot_be_written_raises_storage_error(tmp_path: Path) -> None:
     (tmp_path / "scratch").write_text("a file")
     with pytest.raises(StorageError, match="cannot write"):
         run(TrialRunner(tmp_path, tmp_path / "scratch", stop=threading.Event()), shell("true"))
 
 
-def test_what_a_trial_prints_does_not_fill_the_disk(
+def test_trial_output_beyond_log_limit_is_discarded(
     runner: TrialRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trial_runner, "MOST_LOG_BYTES", 1_000_000)
@@ -321,7 +319,7 @@ def test_what_a_trial_prints_does_not_fill_the_disk(
     assert outcome.resources.written_bytes >= 3_000_000
 
 
-def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
+def test_component_that_raises_os_error_is_a_failure() -> None:
     def breaks() -> ComponentEnd:
         raise OSError(28, "no space left")
 
@@ -330,7 +328,7 @@ def test_a_component_that_breaks_in_our_hands_is_a_failure() -> None:
     assert reply["reason"] == "job: OSError: [Errno 28] no space left"
 
 
-def test_a_file_of_the_campaign_takes_no_module_of_ours(
+def test_campaign_files_never_shadow_modules_of_trial_process(
     runner: TrialRunner, tmp_path: Path
 ) -> None:
     for name in ("json", "orjson", "subprocess", "ctypes"):
@@ -339,14 +337,14 @@ def test_a_file_of_the_campaign_takes_no_module_of_ours(
     assert run(runner, function("work")).status is TrialStatus.OK
 
 
-def test_leftovers_are_found_by_their_mark() -> None:
+def test_leftover_processes_are_found_by_token_and_killed() -> None:
     command = ["sleep", MARK]
     with subprocess.Popen(command, env=os.environ | {TOKEN_VARIABLE: "lost one"}) as process:
         assert kill_leftovers(["another", "lost one"]) == 1
         assert process.wait(5) == -signal.SIGKILL
 
 
-def test_a_function_elsewhere_is_timed_and_shows_no_resources(
+def test_http_trial_measures_time_and_leaves_resources_empty(
     runner: TrialRunner, functions: str
 ) -> None:
     outcome = run(runner, http(f"{functions}/function/slow"))
@@ -362,12 +360,14 @@ def test_a_function_elsewhere_is_timed_and_shows_no_resources(
     assert 0 <= span.queue_seconds <= outcome.wall_seconds - span.compute_seconds + 0.01
 
 
-def test_a_function_says_how_long_it_waited(runner: TrialRunner, functions: str) -> None:
+def test_http_trial_reads_queue_and_compute_seconds_from_reply(
+    runner: TrialRunner, functions: str
+) -> None:
     (span,) = run(runner, http(f"{functions}/function/timed", method="GET")).spans
     assert (span.queue_seconds, span.compute_seconds) == (0.1255, 0.25)
 
 
-def test_a_token_is_taken_from_the_environment(
+def test_http_trial_reads_token_from_environment(
     runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = http(f"{functions}/run/echo", token_env="OSCAR_TOKEN", body='{"rows": {rows}}')
@@ -379,7 +379,7 @@ def test_a_token_is_taken_from_the_environment(
 
 
 @pytest.mark.parametrize("token", [TOKEN + "\r", f"x\n{TOKEN}", f" {TOKEN}", TOKEN + "\u00e9"])
-def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
+def test_http_token_unusable_in_header_is_refused_and_not_printed(
     runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
     monkeypatch.setenv("OSCAR_TOKEN", token)
@@ -390,7 +390,7 @@ def test_a_token_that_no_header_can_hold_is_refused_and_not_shown(
 
 
 @pytest.mark.parametrize("before", [0, 250, 290, 298])
-def test_a_token_that_is_answered_is_not_written_down(
+def test_http_token_echoed_in_reply_is_redacted_from_reason(
     runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     monkeypatch.setenv("OSCAR_TOKEN", TOKEN)
@@ -401,7 +401,7 @@ def test_a_token_that_is_answered_is_not_written_down(
 
 
 @pytest.mark.slow
-def test_what_a_function_answers_wrongly_is_a_failure(runner: TrialRunner, functions: str) -> None:
+def test_http_trial_with_unexpected_reply_fails(runner: TrialRunner, functions: str) -> None:
     broken = run(runner, http(f"{functions}/function/broken"))
     assert broken.status is TrialStatus.FAILED
     assert "status 500 instead of 200. <b>it broke</b>" in broken.reason

@@ -1,4 +1,4 @@
-"""A worker whose programs are small JSON objects that misbehave on request."""
+"""A worker whose programs are small JSON objects that request misbehaviour."""
 
 import os
 import signal

@@ -12,7 +12,7 @@ from fedperf_client.workers.machine import (
 
 
 class Clock:
-    """A clock and two meters that tests set."""
+    """A clock and two CPU meters that tests set."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -30,7 +30,7 @@ class Clock:
         )
 
 
-def test_load_of_others_counts_and_the_own_does_not() -> None:
+def test_interference_monitor_counts_foreign_cpu_time_only() -> None:
     clock = Clock()
     watch = clock.watch()
     watch.begin()
@@ -38,7 +38,7 @@ def test_load_of_others_counts_and_the_own_does_not() -> None:
     assert watch.busy_cores_since_begin() == pytest.approx(0.5)
 
 
-def test_a_short_trial_is_judged_over_a_quarter_of_a_second() -> None:
+def test_interference_monitor_averages_short_trials_over_a_longer_interval() -> None:
     clock = Clock()
     watch = clock.watch()
     for _ in range(50):
@@ -48,7 +48,7 @@ def test_a_short_trial_is_judged_over_a_quarter_of_a_second() -> None:
     assert busy == pytest.approx(0.5, rel=0.05)
 
 
-def test_one_tick_in_a_short_first_trial_is_no_disturbance() -> None:
+def test_interference_monitor_ignores_one_clock_tick_in_short_first_trial() -> None:
     clock = Clock()
     watch = clock.watch()
     watch.begin()
@@ -56,7 +56,7 @@ def test_one_tick_in_a_short_first_trial_is_no_disturbance() -> None:
     assert watch.busy_cores_since_begin() < 0.05
 
 
-def test_load_before_a_long_trial_does_not_count() -> None:
+def test_interference_monitor_ignores_load_before_a_long_trial() -> None:
     clock = Clock()
     watch = clock.watch()
     watch.begin()
@@ -67,7 +67,7 @@ def test_load_before_a_long_trial_does_not_count() -> None:
     assert watch.busy_cores_since_begin() == 0.0
 
 
-def test_after_a_restart_earlier_readings_are_forgotten() -> None:
+def test_interference_monitor_restart_discards_earlier_readings() -> None:
     clock = Clock()
     watch = clock.watch()
     watch.begin()
@@ -78,19 +78,19 @@ def test_after_a_restart_earlier_readings_are_forgotten() -> None:
     assert watch.busy_cores_since_begin() == pytest.approx(0.0, abs=1e-9)
 
 
-def test_this_machine_has_a_configuration() -> None:
+def test_cluster_config_describes_this_machine() -> None:
     cluster = cluster_config(2)
     assert (cluster.nodes, cluster.cores) == (1, 2)
     assert cluster.memory_bytes > 1e8
     assert 0.01 < cluster.machine_speed < 100
 
 
-def test_speed_is_relative_to_the_reference_and_takes_the_best_pass() -> None:
+def test_machine_speed_is_relative_to_reference_and_uses_fastest_pass() -> None:
     moments = iter([0.0, 1.0, 2.0, 2.0 + REFERENCE_SECONDS / 2] + [3.0, 4.0] * 5)
     assert machine_speed(lambda: next(moments)) == pytest.approx(2.0)
 
 
-def test_the_machine_gets_no_younger() -> None:
+def test_host_busy_seconds_is_positive_and_never_decreases() -> None:
     first = host_busy_seconds()
     assert math.isfinite(first)
     assert host_busy_seconds() >= first > 0

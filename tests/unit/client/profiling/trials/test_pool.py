@@ -59,7 +59,7 @@ def pid_of(pool: WorkerPool) -> int:
     return pool._workers[WorkerKey(frozenset({Platform.DUCKDB}), 1)].child.pid
 
 
-def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> None:
+def test_worker_pool_trial_reports_duration_and_platform_segments(shared_pool: WorkerPool) -> None:
     trial = run(shared_pool, "sleep", 0.1)
     assert (trial.status, trial.reason) == (ExecutionStatus.OK, "")
     assert measured(trial).runtime_seconds >= 0.1
@@ -68,13 +68,13 @@ def test_a_trial_says_how_long_it_took_and_where(shared_pool: WorkerPool) -> Non
     assert trial.host_busy_cores >= 0
 
 
-def test_processor_time_is_that_of_the_work(shared_pool: WorkerPool) -> None:
+def test_worker_pool_trial_measures_cpu_seconds_of_its_work(shared_pool: WorkerPool) -> None:
     burnt = measured(run(shared_pool, "burn", 0.2)).cpu_seconds
     assert burnt >= 0.2
     assert measured(run(shared_pool, "sleep", 0.2)).cpu_seconds < burnt
 
 
-def test_peak_memory_is_that_of_the_trial_and_not_of_an_earlier_one(
+def test_worker_pool_trial_measures_peak_memory_without_earlier_trials(
     shared_pool: WorkerPool,
 ) -> None:
     small = measured(run(shared_pool, "sleep", 0.0)).peak_memory_bytes
@@ -84,41 +84,41 @@ def test_peak_memory_is_that_of_the_trial_and_not_of_an_earlier_one(
     assert abs(again - small) < 20_000_000
 
 
-def test_reading_and_writing_are_counted(shared_pool: WorkerPool) -> None:
+def test_worker_pool_trial_counts_read_and_written_bytes(shared_pool: WorkerPool) -> None:
     used = measured(run(shared_pool, "write", 5))
     assert 5_000_000 <= used.written_bytes < 6_000_000
     assert 5_000_000 <= used.read_bytes < 6_000_000
 
 
-def test_what_an_engine_prints_does_not_garble_the_reply(shared_pool: WorkerPool) -> None:
+def test_worker_pool_reply_is_unaffected_by_engine_output(shared_pool: WorkerPool) -> None:
     assert run(shared_pool, "print", '{"status": "OK"}\n').status is ExecutionStatus.OK
 
 
-def test_an_error_is_a_failed_trial_with_its_reason(pool: WorkerPool) -> None:
+def test_worker_pool_trial_with_error_fails_with_its_reason(pool: WorkerPool) -> None:
     trial = run(pool, "fail", "column missing")
     assert trial.status is ExecutionStatus.FAILED
     assert trial.reason == "ValueError: column missing"
     assert trial.segments == ()
 
 
-def test_a_trial_beyond_its_timeout_is_stopped(pool: WorkerPool) -> None:
+def test_worker_pool_trial_beyond_timeout_is_stopped(pool: WorkerPool) -> None:
     trial = run(pool, "sleep", 60, TrialLimits(0.4, 2_000_000_000))
     assert trial.status is ExecutionStatus.TIMEOUT
     assert 0.4 <= measured(trial).runtime_seconds < 60
     assert "0.4 s" in trial.reason
 
 
-def test_a_trial_that_allocates_too_much_is_stopped_near_its_cap(pool: WorkerPool) -> None:
+def test_worker_pool_trial_beyond_memory_limit_is_stopped(pool: WorkerPool) -> None:
     trial = run(pool, "allocate", 20_000, TrialLimits(30.0, 400_000_000))
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
     assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
 
 
-def test_a_memory_error_of_the_engine_is_out_of_memory(pool: WorkerPool) -> None:
+def test_worker_pool_trial_with_memory_error_is_out_of_memory(pool: WorkerPool) -> None:
     assert run(pool, "memory_error", 0).status is ExecutionStatus.OUT_OF_MEMORY
 
 
-def test_a_kill_near_the_cap_is_out_of_memory_and_a_kill_out_of_nothing_a_failure(
+def test_killed_worker_is_out_of_memory_only_near_its_limit(
     pool: WorkerPool,
 ) -> None:
     capped = TrialLimits(30.0, 400_000_000)
@@ -132,7 +132,7 @@ def test_a_kill_near_the_cap_is_out_of_memory_and_a_kill_out_of_nothing_a_failur
     ("task", "value", "said"),
     [("exit", 3, "exit code 3.*about to leave"), ("kill", int(signal.SIGSEGV), "SIGSEGV")],
 )
-def test_a_crash_is_a_failed_trial_that_says_how(
+def test_crashed_worker_fails_trial_with_exit_code_or_signal(
     pool: WorkerPool, task: str, value: int, said: str
 ) -> None:
     trial = run(pool, task, value)
@@ -141,7 +141,7 @@ def test_a_crash_is_a_failed_trial_that_says_how(
     assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
 
 
-def test_a_child_is_reused_and_replaced_after_its_number_of_trials(pool: WorkerPool) -> None:
+def test_worker_is_reused_and_replaced_after_its_maximum_of_trials(pool: WorkerPool) -> None:
     pids = []
     for _ in range(6):
         assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
@@ -152,14 +152,14 @@ def test_a_child_is_reused_and_replaced_after_its_number_of_trials(pool: WorkerP
     assert not psutil.pid_exists(pids[0])
 
 
-def test_a_child_is_replaced_after_a_failure(pool: WorkerPool) -> None:
+def test_worker_is_replaced_after_a_failure(pool: WorkerPool) -> None:
     first = run(pool, "pid", 0)
     second = run(pool, "pid", 0)
     assert first.reason.startswith("ValueError: pid ")
     assert first.reason != second.reason
 
 
-def test_a_child_that_keeps_memory_is_replaced(pool: WorkerPool) -> None:
+def test_worker_that_retains_memory_is_replaced(pool: WorkerPool) -> None:
     run(pool, "leak", 300)
     leaking = pid_of(pool)
     run(pool, "sleep", 0.0)
@@ -170,12 +170,12 @@ def capped(memory_bytes: int | None, task: str = "memory", value: object = 0) ->
     return replace(request(task, value), memory_bytes=memory_bytes)
 
 
-def test_engines_are_told_the_cap_of_their_request(pool: WorkerPool) -> None:
+def test_worker_engines_receive_memory_limit_of_request(pool: WorkerPool) -> None:
     assert "told 1500000000," in pool.run(capped(1_500_000_000), LIMITS).reason
     assert "told None," in pool.run(capped(None), LIMITS).reason
 
 
-def test_a_child_serves_requests_of_one_cap_only(pool: WorkerPool) -> None:
+def test_worker_serves_requests_of_one_memory_limit_only(pool: WorkerPool) -> None:
     for memory in (None, 1_500_000_000):
         assert pool.run(capped(memory, "sleep", 0.0), LIMITS).status is ExecutionStatus.OK
     assert [key.memory_bytes for key in pool._workers] == [None, 1_500_000_000]
@@ -185,26 +185,26 @@ def test_a_child_serves_requests_of_one_cap_only(pool: WorkerPool) -> None:
     assert {worker.child.pid for worker in pool._workers.values()} == pids
 
 
-def test_a_cap_below_the_limits_stops_an_engine_that_cannot_be_told(pool: WorkerPool) -> None:
+def test_request_memory_limit_below_trial_limit_stops_the_trial(pool: WorkerPool) -> None:
     trial = pool.run(capped(400_000_000, "allocate", 20_000), LIMITS)
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
     assert "of 400000000 bytes" in trial.reason
     assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
 
 
-def test_a_cap_above_the_limits_changes_nothing(pool: WorkerPool) -> None:
+def test_request_memory_limit_above_trial_limit_has_no_effect(pool: WorkerPool) -> None:
     limits = TrialLimits(30.0, 400_000_000)
     trial = pool.run(capped(2_000_000_000, "allocate", 20_000), limits)
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
     assert measured(trial).peak_memory_bytes < 900_000_000
 
 
-def test_a_cap_of_nothing_is_refused() -> None:
+def test_request_with_zero_memory_limit_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="memory_bytes"):
         capped(0)
 
 
-def test_a_child_has_a_temporary_directory_that_goes_with_it(pool: WorkerPool) -> None:
+def test_worker_temporary_directory_is_removed_on_close(pool: WorkerPool) -> None:
     found = re.search("in (/.*)", pool.run(capped(None), LIMITS).reason)
     assert found is not None
     assert "fedperf-trials-" in found[1]
@@ -212,14 +212,14 @@ def test_a_child_has_a_temporary_directory_that_goes_with_it(pool: WorkerPool) -
     assert not Path(found[1]).exists()
 
 
-def test_only_so_many_children_stay_warm(pool: WorkerPool) -> None:
+def test_worker_pool_keeps_at_most_max_workers(pool: WorkerPool) -> None:
     for platform in (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS):
         pool.run(request("sleep", 0.0, platform=platform), LIMITS)
     pool.run(request("sleep", 0.0, threads=2), LIMITS)
     assert len(pool._workers) == 2
 
 
-def test_closing_leaves_no_process_behind_not_even_a_grandchild() -> None:
+def test_worker_pool_close_leaves_no_child_or_grandchild_process() -> None:
     before = set(psutil.Process().children(recursive=True))
     pool = WorkerPool(command=COMMAND)
     trial = run(pool, "start_child", 101.375, TrialLimits(0.5, 2_000_000_000))
@@ -231,27 +231,27 @@ def test_closing_leaves_no_process_behind_not_even_a_grandchild() -> None:
     assert ["sleep", "101.375"] not in commands
 
 
-def test_a_child_that_never_gets_ready_is_a_failed_trial(pool: WorkerPool) -> None:
+def test_worker_that_fails_to_get_ready_fails_the_trial(pool: WorkerPool) -> None:
     trial = pool.run(request("sleep", 0.0, platform=Platform.FLINK), LIMITS)
     assert trial.status is ExecutionStatus.FAILED
     assert "no such engine here" in trial.reason
 
 
-def test_a_command_that_cannot_be_started_is_a_failed_trial() -> None:
+def test_worker_command_that_cannot_start_fails_the_trial() -> None:
     with WorkerPool(command=("/no/such/program",)) as pool:
         trial = run(pool, "sleep", 0.0)
     assert trial.status is ExecutionStatus.FAILED
     assert "could not be started" in trial.reason
 
 
-def test_a_child_that_died_while_idle_is_replaced(pool: WorkerPool) -> None:
+def test_worker_that_died_while_idle_is_replaced(pool: WorkerPool) -> None:
     run(pool, "sleep", 0.0)
     os.kill(pid_of(pool), signal.SIGKILL)
     time.sleep(0.1)
     assert run(pool, "sleep", 0.0).status is ExecutionStatus.OK
 
 
-def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
+def test_worker_with_one_thread_is_pinned_to_one_core() -> None:
     cores = sorted(os.sched_getaffinity(0))
     with WorkerPool(command=COMMAND, cores=cores) as pool:
         for threads in {1, len(cores)}:
@@ -260,7 +260,7 @@ def test_trials_are_pinned_to_as_many_cores_as_they_have_threads() -> None:
 
 
 @pytest.mark.slow
-def test_foreign_load_is_noticed_and_the_own_is_not() -> None:
+def test_worker_pool_measures_interference_and_excludes_own_load() -> None:
     with WorkerPool(command=COMMAND) as pool:
         run(pool, "sleep", 0.3)
         quiet = min(run(pool, "burn", 0.25).host_busy_cores for _ in range(3))
@@ -270,17 +270,17 @@ def test_foreign_load_is_noticed_and_the_own_is_not() -> None:
     assert disturbed - quiet > 0.2
 
 
-def test_counting_gives_the_answer_of_the_worker(shared_pool: WorkerPool) -> None:
+def test_worker_pool_count_returns_reply_of_worker(shared_pool: WorkerPool) -> None:
     reply = shared_pool.count(request("sleep", 0.0), LIMITS)
     assert reply["steps"] == [[3, 8.0, 0.5]]
 
 
-def test_counting_that_fails_says_so(pool: WorkerPool) -> None:
+def test_worker_pool_count_with_error_raises_uncountable_program(pool: WorkerPool) -> None:
     with pytest.raises(UncountableProgramError, match="no such file"):
         pool.count(request("fail", "no such file"), LIMITS)
 
 
-def test_children_end_with_their_parent() -> None:
+def test_worker_and_scratch_directory_end_with_parent_process() -> None:
     code = f"""
 import os, sys
 from pathlib import Path
@@ -311,19 +311,19 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("timeout", "memory"), [(0.0, 1), (float("nan"), 1), (1.0, 0), (2e6, 1)])
-def test_limits_that_are_none_are_refused(timeout: float, memory: int) -> None:
+def test_trial_limits_with_invalid_values_are_refused(timeout: float, memory: int) -> None:
     with pytest.raises(InvalidInputError):
         TrialLimits(timeout, memory)
 
 
-def test_a_request_without_threads_or_platforms_is_refused() -> None:
+def test_trial_request_without_threads_or_platforms_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="threads"):
         request("sleep", 0.0, threads=0)
     with pytest.raises(InvalidInputError, match="platform"):
         TrialRequest(b"{}", (), Path("/tmp"), 1)
 
 
-def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
+def test_warmed_worker_runs_the_next_trial(pool: WorkerPool) -> None:
     pool.warm(
         [WorkerKey(frozenset({Platform.DUCKDB}), 1), WorkerKey(frozenset({Platform.POLARS}), 1)]
     )
@@ -332,7 +332,7 @@ def test_warm_children_are_the_ones_that_run(pool: WorkerPool) -> None:
     assert pid_of(pool) == warm
 
 
-def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
+def test_warming_keeps_existing_workers_within_max_workers(pool: WorkerPool) -> None:
     platforms = (Platform.DUCKDB, *list(Platform)[2:6])
     pool.warm(WorkerKey(frozenset({platform}), 1) for platform in platforms)
     assert len(pool._workers) == 2
@@ -341,7 +341,7 @@ def test_warming_keeps_to_the_room_there_is(pool: WorkerPool) -> None:
     assert pid_of(pool) == warm
 
 
-def test_a_child_that_cannot_be_warmed_says_so_when_it_is_needed() -> None:
+def test_worker_that_fails_to_warm_up_fails_its_next_trial() -> None:
     with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
         pool.warm([WorkerKey(frozenset({Platform.DUCKDB}), 1)])
         trial = run(pool, "sleep", 0.0)

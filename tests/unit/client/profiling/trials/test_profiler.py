@@ -1,4 +1,4 @@
-"""The real worker with real engines, on data small enough for the fast tests."""
+"""The real worker with real engines, on data that is small enough for the fast tests."""
 
 import itertools
 import subprocess
@@ -79,7 +79,7 @@ def program(dataset: str = "numbers") -> Program:
     ],
     ids=["one platform", "two platforms"],
 )
-def test_a_program_becomes_an_execution_with_the_rows_that_really_flowed(
+def test_profiler_records_execution_with_actual_cardinalities(
     profiler: Profiler, platforms: tuple[Platform, ...]
 ) -> None:
     began = time.perf_counter()
@@ -97,7 +97,7 @@ def test_a_program_becomes_an_execution_with_the_rows_that_really_flowed(
     assert 20e6 < execution.measurement.peak_memory_bytes < 1e9
 
 
-def test_segments_name_their_platforms(profiler: Profiler) -> None:
+def test_profiler_trial_segments_list_their_platforms(profiler: Profiler) -> None:
     mixed = (Platform.PANDAS, Platform.POLARS, Platform.POLARS, Platform.POLARS)
     trial = profiler.trial(program(), mixed, threads=1)
     assert [segment.platform for segment in trial.segments] == [Platform.PANDAS, Platform.POLARS]
@@ -107,17 +107,17 @@ def test_segments_name_their_platforms(profiler: Profiler) -> None:
 
 
 @pytest.mark.slow
-def test_a_platform_that_cannot_run_the_program_is_a_failed_execution(profiler: Profiler) -> None:
+def test_profiler_with_unsuitable_platform_records_failed_execution(profiler: Profiler) -> None:
     execution = profiler.profile(program(), (Platform.SKLEARN,) * 4, CLUSTER, workload="totals")
     assert execution.status is ExecutionStatus.FAILED
 
 
-def test_a_program_whose_data_is_missing_cannot_be_counted(profiler: Profiler) -> None:
+def test_profiler_with_missing_data_raises_uncountable_program(profiler: Profiler) -> None:
     with pytest.raises(UncountableProgramError, match="missing"):
         profiler.profile(program("nothing"), (Platform.DUCKDB,) * 4, CLUSTER, workload="w")
 
 
-def test_rows_are_counted_once(profiler: Profiler) -> None:
+def test_profiler_counts_rows_of_a_program_once(profiler: Profiler) -> None:
     assert profiler.workflow(program()) is profiler.workflow(program())
 
 
@@ -128,7 +128,7 @@ def test_rows_are_counted_once(profiler: Profiler) -> None:
         (Platform.POLARS, {"duckdb", "pandas", "sklearn", "torch"}),
     ],
 )
-def test_a_child_imports_only_the_engines_it_was_started_for(
+def test_worker_imports_only_engines_of_its_platforms(
     platform: Platform, foreign: set[str]
 ) -> None:
     code = (

@@ -1,4 +1,4 @@
-"""DuckDB profiles: read in every schema, skipped with a reason, and never a text of them."""
+"""Tests of DuckDB profiles: every schema is read, and no text of a profile is stored."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def read(path: Path) -> list[Execution | SkippedRecord]:
     return list(source_of(path).read())
 
 
-def test_every_schema_gives_the_same_work_the_same_plan() -> None:
+def test_duckdb_profile_of_any_schema_gives_the_same_plan() -> None:
     new, old, oldest = (of(grouped(version)) for version in (2, 1, 0))
     assert shape(new) == [
         (K.TABLE_SOURCE, (), 200),
@@ -87,12 +87,12 @@ def test_every_schema_gives_the_same_work_the_same_plan() -> None:
 
 
 @pytest.mark.parametrize(("function", "steps"), [("READ_CSV_AUTO", 31), ("PARQUET_SCAN", 0)])
-def test_a_source_says_whether_it_parses_text(function: str, steps: int) -> None:
+def test_duckdb_scan_of_text_file_counts_parsing_steps(function: str, steps: int) -> None:
     found = of(profile_2(node_2("TABLE_SCAN", 10, notes={"Function": function})))
     assert found.plan.workflow.operators[0].code_steps == steps
 
 
-def test_files_that_count_no_row_groups_do_not_say_what_they_scanned() -> None:
+def test_duckdb_file_scan_without_row_group_counts_has_unknown_rows() -> None:
     scan = node_2("TABLE_SCAN", 10, notes={"Filters": "q", "Filename(s)": "/secret.parquet"})
     found = of(profile_2(scan | {"rows_scanned": 10}))
     assert [kind for kind, _, _ in shape(found)] == [K.FILE_SOURCE, K.FILTER, K.SINK]
@@ -100,13 +100,13 @@ def test_files_that_count_no_row_groups_do_not_say_what_they_scanned() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_was_measured_is_taken_over(version: int) -> None:
+def test_duckdb_profile_measurements_become_an_execution(version: int) -> None:
     found = of(grouped(version))
     measured = found.measurement
     assert measured is not None
     assert measured.runtime_seconds == 0.02
     assert measured.cpu_seconds == pytest.approx(0.04 if version == 0 else 0.03)
-    assert found.cluster.cores == 2  # what at least was used: CPU / wall, rounded up
+    assert found.cluster.cores == 2  # a lower bound: CPU seconds / wall seconds, rounded up
     assert found.cluster.nodes == 1
     assert found.cluster.memory_bytes == ASSUMED_MEMORY_BYTES
     assert set(found.plan.platforms) == {Platform.DUCKDB}
@@ -118,7 +118,7 @@ def test_what_was_measured_is_taken_over(version: int) -> None:
         assert measured.peak_memory_bytes == 30_000
 
 
-def test_a_result_that_is_computed_once_is_one_operator_that_several_read() -> None:
+def test_duckdb_cte_is_one_operator_with_several_consumers() -> None:
     def node(kind: str, rows: int, *children: Json, index: str = "") -> Json:
         key = "Table Index" if kind == "CTE" else "CTE Index"
         return node_1(kind, rows, *children, notes={key: index} if index else {})
@@ -140,7 +140,7 @@ def test_a_result_that_is_computed_once_is_one_operator_that_several_read() -> N
     ]
 
 
-def test_unions_and_writes_have_the_rows_of_what_they_read() -> None:
+def test_duckdb_union_and_copy_have_rows_of_their_inputs() -> None:
     union = node_2("UNION", 0, node_2("TABLE_SCAN", 3), node_2("TABLE_SCAN", 4))
     copied = profile_2(node_2("RESULT_COLLECTOR", 0, node_2("BATCH_COPY_TO_FILE", 1, union)))
     assert [rows for _, _, rows in shape(of(copied))] == [3, 4, 7, 7]
@@ -148,12 +148,12 @@ def test_unions_and_writes_have_the_rows_of_what_they_read() -> None:
     assert of(copied).origin.rows_known == 1.0
 
 
-def test_an_operator_that_is_not_in_the_table_does_something_else() -> None:
+def test_duckdb_operator_outside_the_table_becomes_other() -> None:
     found = of(profile_2(node_2("QUANTUM_JOIN", 3, node_2("TABLE_SCAN", 3))))
     assert [kind for kind, _, _ in shape(found)] == [K.TABLE_SOURCE, K.OTHER, K.SINK]
 
 
-def test_rows_that_are_not_there_follow_or_are_not_known() -> None:
+def test_duckdb_missing_rows_are_inferred_or_unknown() -> None:
     scan = node_1("TABLE_SCAN", 7)
     sort = {key: value for key, value in node_1("ORDER_BY", 0, scan).items() if "card" not in key}
     join = {key: value for key, value in node_1("HASH_JOIN", 0, sort).items() if "card" not in key}
@@ -203,18 +203,18 @@ REFUSED: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_no_profile_of_a_query_is_refused_with_its_reason(case: str) -> None:
+def test_invalid_duckdb_profile_is_refused_with_a_reason(case: str) -> None:
     content, said = REFUSED[case]
     with pytest.raises(InvalidInputError, match=said.replace("+", r"\+")):
         of(content)
 
 
-def test_as_many_operators_as_a_plan_may_have_are_read() -> None:
+def test_duckdb_profile_with_maximum_operators_is_read() -> None:
     assert len(of(deep(MAX_OPERATORS - 2)).plan.workflow.operators) == MAX_OPERATORS
 
 
 @pytest.mark.parametrize("indent", [None, 4])
-def test_a_file_holds_one_profile(tmp_path: Path, indent: int | None) -> None:
+def test_duckdb_profile_file_with_one_profile_is_read(tmp_path: Path, indent: int | None) -> None:
     path = written(tmp_path / "no-suffix", grouped(2), indent=indent)
     os.utime(path, (AT.timestamp(), AT.timestamp()))
     [found] = read(path)
@@ -223,7 +223,7 @@ def test_a_file_holds_one_profile(tmp_path: Path, indent: int | None) -> None:
     assert shape(found) == shape(of(grouped(2)))
 
 
-def test_a_file_holds_one_profile_a_line_and_a_bad_line_hides_no_other(tmp_path: Path) -> None:
+def test_duckdb_profile_file_with_invalid_line_keeps_other_lines(tmp_path: Path) -> None:
     path = written(tmp_path / "p.jsonl", grouped(2), {"a": 1}, grouped(1), profile_0())
     with path.open("a") as stream:
         stream.write('\n{"operator": [\n' + json.dumps(grouped(0)))
@@ -236,7 +236,7 @@ def test_a_file_holds_one_profile_a_line_and_a_bad_line_hides_no_other(tmp_path:
     assert [type(each) for each in found].count(Execution) == 3
 
 
-def test_reading_again_adds_nothing_also_from_a_copy_or_when_the_file_has_grown(
+def test_duckdb_profiles_read_from_copied_or_grown_file_are_stored_once(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path / "p", grouped(2), grouped(1))
@@ -251,7 +251,7 @@ def kept(found: Iterable[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in found if isinstance(each, Execution)]
 
 
-def test_a_line_or_file_that_is_too_long_is_skipped(tmp_path: Path) -> None:
+def test_oversized_duckdb_profile_line_or_file_is_skipped(tmp_path: Path) -> None:
     long = profile_1(node_1("TABLE_SCAN", 1)) | {"x": "y" * 2 * MAX_PROFILE_BYTES}
     lines = written(tmp_path / "lines", grouped(2), long, grouped(1))
     found = read(lines)
@@ -277,12 +277,12 @@ OTHERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_what_is_no_profile_is_left_to_others(tmp_path: Path, case: str) -> None:
+def test_open_profile_of_other_file_types_returns_none(tmp_path: Path, case: str) -> None:
     OTHERS[case](tmp_path / "q1.json")
     assert open_profile(tmp_path / "q1.json") is None
 
 
-def test_a_profile_is_known_however_long_its_query_is(tmp_path: Path) -> None:
+def test_duckdb_profile_with_very_long_query_is_recognized(tmp_path: Path) -> None:
     for version in (0, 1, 2):
         key = ("extra-info", "query_name", "query")[version]
         text = "select " * 100_000
@@ -291,14 +291,14 @@ def test_a_profile_is_known_however_long_its_query_is(tmp_path: Path) -> None:
         assert isinstance(found, Execution)
 
 
-def test_a_file_that_goes_is_one_clear_error(tmp_path: Path) -> None:
+def test_duckdb_profile_deleted_before_reading_raises_invalid_input(tmp_path: Path) -> None:
     source = source_of(written(tmp_path / "p", grouped(2)))
     (tmp_path / "p").unlink()
     with pytest.raises(InvalidInputError, match="no profile"):
         list(source.read())
 
 
-def test_nesting_without_end_is_skipped(tmp_path: Path) -> None:
+def test_deeply_nested_duckdb_profile_is_skipped(tmp_path: Path) -> None:
     start = json.dumps(grouped(2))[:-1]
     (tmp_path / "p").write_text(start + ', "x": ' + "[" * 1_000_000)
     assert isinstance(read(tmp_path / "p")[0], SkippedRecord)
@@ -308,7 +308,7 @@ CANARY = "canary-7351"
 
 
 def planted(value: object) -> object:
-    """The same with the canary in every text but the words that make it a profile."""
+    """Insert the canary into every text except those that identify a profile."""
     if isinstance(value, dict):
         return {key: planted(each) for key, each in value.items()} | {CANARY: CANARY}
     if isinstance(value, list):
@@ -317,7 +317,9 @@ def planted(value: object) -> object:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_no_text_of_a_profile_gets_into_an_execution(tmp_path: Path, version: int) -> None:
+def test_duckdb_profile_texts_never_reach_an_execution_or_skip_reason(
+    tmp_path: Path, version: int
+) -> None:
     [found] = read(written(tmp_path / CANARY, planted(grouped(version))))
     assert isinstance(found, Execution)
     assert CANARY not in repr(found)
@@ -362,7 +364,7 @@ def _spoiled(scan: Json, key: str, value: object, *, is_note: bool) -> Json:
 
 
 def _scans(version: Version, spoil: int, value: object, *, is_table: bool, rows: int) -> object:
-    """A profile of a scan in which one thing that tells of its rows is something else."""
+    """Return a profile of a scan in which one field that determines its rows is replaced."""
     scan = Scanned(rows, rows // 9, version, is_table=is_table, threads=3).node()
     keys = ("Estimated Cardinality", "Filters", "Table", "Total Files Read", "Filename(s)", "Type")
     counts = ("operator_rows_scanned", "rows_scanned", "row_groups_scanned")
@@ -392,7 +394,7 @@ _PROFILES = st.one_of(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(profiles=st.lists(_PROFILES, min_size=1, max_size=3), cut=st.floats(0, 1))
-def test_whatever_follows_a_profile_is_read_or_skipped_and_can_be_stored(
+def test_arbitrary_duckdb_profiles_are_read_or_skipped_and_can_be_stored(
     tmp_path: Path, profiles: list[object], cut: float
 ) -> None:
     path = written(tmp_path / "p", grouped(2), *profiles)
@@ -438,7 +440,7 @@ QUERIES = {
 
 @pytest.fixture(scope="module")
 def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory of profiles that the installed DuckDB wrote, one for each query."""
+    """Return a directory with one profile of the installed DuckDB per query."""
     directory = tmp_path_factory.mktemp("profiles")
     here = tmp_path_factory.mktemp("data")
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -457,7 +459,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_what_the_installed_duckdb_writes_is_read(profiled: Path, query: str) -> None:
+def test_profiles_of_installed_duckdb_are_read(profiled: Path, query: str) -> None:
     [found] = read(profiled / f"{list(QUERIES).index(query)}.json")
     assert isinstance(found, Execution)
     kinds = [kind for kind, _, _ in shape(found)]
@@ -468,7 +470,7 @@ def test_what_the_installed_duckdb_writes_is_read(profiled: Path, query: str) ->
     assert found.measurement.runtime_seconds > 0
 
 
-def test_rows_are_those_that_duckdb_counted(profiled: Path) -> None:
+def test_duckdb_profile_rows_are_actual_cardinalities(profiled: Path) -> None:
     [found] = read(profiled / "0.json")
     assert isinstance(found, Execution)
     operators = found.plan.workflow.operators
@@ -481,7 +483,7 @@ def test_rows_are_those_that_duckdb_counted(profiled: Path) -> None:
     assert found.origin.rows_known == 1.0
 
 
-def test_an_explained_query_and_one_asked_for_in_a_program_are_profiles_too(
+def test_explain_analyze_and_programmatic_profile_give_the_same_plan(
     tmp_path: Path,
 ) -> None:
     query = "select k, count(*) from range(5000) t(k) where k % 3 = 0 group by k"
@@ -498,7 +500,7 @@ def test_an_explained_query_and_one_asked_for_in_a_program_are_profiles_too(
     assert shape(one) == shape(other)
 
 
-def test_a_directory_of_profiles_is_ingested_and_can_be_looked_at(
+def test_directory_of_duckdb_profiles_is_ingested_once_and_listed(
     profiled: Path, tmp_path: Path
 ) -> None:
     def fedperf(*arguments: object) -> Ended:

@@ -1,4 +1,4 @@
-"""A profile is parsed in bounded memory, whatever is in its 8 MiB."""
+"""Tests that any DuckDB profile of at most 8 MiB is parsed in bounded memory."""
 
 import json
 from collections.abc import Callable
@@ -33,7 +33,7 @@ PROFILES: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_a_hostile_profile_adds_little_memory(name: str, tmp_path: Path) -> None:
+def test_hostile_duckdb_profile_adds_little_memory(name: str, tmp_path: Path) -> None:
     plain, hostile = tmp_path / "plain", tmp_path / "hostile"
     plain.write_text(json.dumps(profile_1(node_1("TABLE_SCAN", 1))) + "\n")
     hostile.write_bytes(PROFILES[name]())
@@ -42,7 +42,7 @@ def test_a_hostile_profile_adds_little_memory(name: str, tmp_path: Path) -> None
     assert added <= MOST_MEGABYTES
 
 
-def test_a_profile_that_holds_too_much_is_skipped_by_name(tmp_path: Path) -> None:
+def test_duckdb_profile_with_too_many_values_is_skipped_with_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "profile"
     path.write_bytes(json.dumps(grouped(2)).encode() + b"\n" + with_many(b'{"a":{}},'))
     source = open_profile(path)
@@ -51,7 +51,7 @@ def test_a_profile_that_holds_too_much_is_skipped_by_name(tmp_path: Path) -> Non
     assert str(skipped) == "line 2: more values than are read"
 
 
-def test_the_largest_profile_that_is_read_stays_far_below_the_bound() -> None:
+def test_largest_readable_duckdb_profile_is_far_below_memory_bound() -> None:
     notes: Json = {f"a note {number}": "[columns, of, an, operator]" for number in range(10)}
     nodes = [node_1("PROJECTION", 1, notes=notes) for _ in range(2 * MAX_OPERATORS)]
     assert not exceeds_json_memory(2 * json.dumps(profile_1(*nodes)).encode())

@@ -1,4 +1,4 @@
-"""Rows that a scan looked at: decided where one number fits, else a range that holds them."""
+"""Tests of rows read by DuckDB scans: exact if determined, otherwise a range around them."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def is_decided(execution: Execution) -> bool:
 
 
 def may_be(execution: Execution, rows: float) -> bool:
-    """Whether the range of the only source holds so many rows."""
+    """Return True if the row range of the only source contains `rows`."""
     within = execution.origin.rows_within * 1.011
     return source_rows(execution) / within <= rows <= source_rows(execution) * within
 
@@ -56,7 +56,7 @@ def may_be(execution: Execution, rows: float) -> bool:
 @every_version
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("is_table", [True, False])
-def test_a_filter_without_statistics_tells_the_rows(
+def test_duckdb_scan_filter_without_statistics_determines_source_rows(
     version: str, threads: int, is_table: bool
 ) -> None:
     scan = Scanned(600_000, 11_000, version, is_table=is_table, threads=threads)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def test_a_filter_without_statistics_tells_the_rows(
 
 
 @multiplying
-def test_equality_on_a_table_is_a_range_until_the_table_was_read_whole(version: str) -> None:
+def test_duckdb_equality_filter_gives_a_range_until_table_is_read_whole(version: str) -> None:
     scan = Scanned(600_000, 9_000, version, is_table=True, threads=4, filters=EQUAL)  # type: ignore[arg-type]
     alone = judged(scan.profile())
     assert not is_decided(alone)
@@ -84,14 +84,14 @@ def test_equality_on_a_table_is_a_range_until_the_table_was_read_whole(version: 
         assert not is_decided(judged(scan.profile(), replace(other, name="orders").profile()))
 
 
-def test_a_table_of_one_row_group_was_scanned_by_one_thread() -> None:
+def test_duckdb_table_of_one_row_group_has_exact_rows() -> None:
     small = Scanned(25, 5, is_table=True, threads=4, filters=("n=2",), values=5)
     assert is_decided(judged(small.profile()))
     assert source_rows(judged(small.profile())) == 25
 
 
 @pytest.mark.parametrize("growth", [2, 3, 4])
-def test_a_table_that_grew_to_a_multiple_is_not_taken_for_its_former_size(growth: int) -> None:
+def test_duckdb_table_that_grew_is_not_given_its_former_rows(growth: int) -> None:
     before = Scanned(300_000, 300_000, is_table=True, filters=WHOLE)
     after = Scanned(growth * 300_000, 900, is_table=True, filters=EQUAL)
     for threads in (1, 4):
@@ -102,7 +102,7 @@ def test_a_table_that_grew_to_a_multiple_is_not_taken_for_its_former_size(growth
 
 
 @every_version
-def test_files_of_unlike_lengths_are_never_decided_by_the_first(version: str) -> None:
+def test_duckdb_files_of_unequal_length_have_a_range_of_rows(version: str) -> None:
     scan = Scanned(500_000, 100_000, version, files=3, first=10_000, threads=4)  # type: ignore[arg-type]
     alone = judged(scan.profile())
     assert not is_decided(alone)
@@ -114,7 +114,7 @@ def test_files_of_unlike_lengths_are_never_decided_by_the_first(version: str) ->
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_a_file_without_a_name_is_one_file_where_all_that_were_counted_are(version: str) -> None:
+def test_duckdb_unnamed_file_is_one_file_if_all_counted_scans_are(version: str) -> None:
     scan = Scanned(600_000, 11_000, version, threads=4)  # type: ignore[arg-type]
     other = Scanned(80, 80, version, filters=WHOLE)  # type: ignore[arg-type]
     several = Scanned(900, 900, version, filters=WHOLE, files=2, first=100)  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ def test_a_file_without_a_name_is_one_file_where_all_that_were_counted_are(versi
 
 
 @pytest.mark.parametrize("limit", ["LIMIT", "STREAMING_LIMIT"])
-def test_what_a_limit_may_end_is_not_decided_unless_all_of_it_is_read_first(limit: str) -> None:
+def test_duckdb_scan_below_limit_has_exact_rows_only_if_read_whole(limit: str) -> None:
     scan = Scanned(600_000, 700)
     early = judged(scan.profile(limit, "PROJECTION"))
     assert not is_decided(early)
@@ -132,34 +132,34 @@ def test_what_a_limit_may_end_is_not_decided_unless_all_of_it_is_read_first(limi
     assert is_decided(judged(scan.profile(limit, "ORDER_BY")))
 
 
-def test_what_recursion_repeats_is_not_decided() -> None:
+def test_duckdb_scan_below_recursion_has_a_range_of_rows() -> None:
     found = judged(Scanned(600_000, 700).profile("RECURSIVE_CTE"))
     assert not is_decided(found)
 
 
-def test_what_a_join_filters_while_it_runs_has_the_rows_of_its_table() -> None:
+def test_duckdb_scan_filtered_by_join_has_rows_of_its_table() -> None:
     scan = Scanned(600_000, 84_000, is_table=True, threads=4, filters=WHOLE)
     build = Scanned(25, 5, is_table=True, name="nation")
     joined = profile_1(node_1("HASH_JOIN", 84_000, scan.node(), build.node()))
     found = judged(joined)
     assert source_rows(found) == 600_000
     assert is_decided(found)
-    alone = judged(scan.profile())  # an index, a sample: what came out is what was read
+    alone = judged(scan.profile())  # an index or sample scan: rows read equal rows returned
     assert source_rows(alone) == 84_000
 
 
-def test_a_join_that_finds_nothing_may_end_its_scan_early() -> None:
+def test_duckdb_scan_below_empty_join_has_a_range_of_rows() -> None:
     build = node_1("FILTER", 0, Scanned(25, 5, is_table=True, name="nation").node())
     joined = profile_1(node_1("HASH_JOIN", 0, Scanned(600_000, 2_000).node(), build))
     assert not is_decided(judged(joined))
 
 
-def test_files_of_a_partition_are_not_decided_by_the_first_of_all() -> None:
+def test_duckdb_scan_of_pruned_partition_files_has_a_range_of_rows() -> None:
     pruned: Json = {"File Filters": "(p = 2)", "Scanning Files": "1/5"}
     assert not is_decided(judged(Scanned(600_000, 700, notes=pruned).profile()))
 
 
-def test_pruned_row_groups_are_a_part_of_the_file() -> None:
+def test_duckdb_scan_with_pruned_row_groups_has_a_range_of_rows() -> None:
     scan = Scanned(600_000, 100_000, "2.0").profile()
     text = json.dumps(scan).replace('"row_groups_scanned": 5', '"row_groups_scanned": 1')
     found = judged(json.loads(text))
@@ -168,28 +168,28 @@ def test_pruned_row_groups_are_a_part_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("is_table", [True, False])
-def test_a_filter_that_1_x_forgot_is_still_in_the_estimate(*, is_table: bool) -> None:
+def test_duckdb_estimate_of_1_x_still_includes_an_unlisted_filter(*, is_table: bool) -> None:
     fifth: Json = {"Estimated Cardinality": "120000"}
     scan = Scanned(600_000, 84_000, is_table=is_table, threads=4, filters=WHOLE, notes=fifth)
     build = Scanned(25, 5, is_table=True, name="nation")
     found = judged(profile_1(node_1("HASH_JOIN", 84_000, scan.node(), build.node())))
-    assert is_decided(found) is is_table  # no five threads for a row group; of files who knows
+    assert is_decided(found) is is_table  # threads imply row groups of tables, not of files
     assert may_be(found, 600_000)
 
 
-def test_more_threads_than_row_groups_read_several_files() -> None:
+def test_duckdb_scan_with_more_threads_than_row_groups_read_several_files() -> None:
     several = Scanned(500_000, 3_000, "1.1", files=3, first=10_000, threads=4)
     single = Scanned(80, 80, "1.1", filters=WHOLE)
     assert not is_decided(judged(several.profile(), single.profile()))
 
 
-def test_a_sample_counts_nothing() -> None:
+def test_duckdb_sample_scan_contributes_no_row_count() -> None:
     scan = Scanned(600_000, 55_000, "1.2", is_table=True, threads=4, filters=WHOLE)
     assert counts_in(scan.profile()) == []
     assert len(counts_in(replace(scan, returned=600_000).profile())) == 1
 
 
-def test_a_filter_that_is_optional_in_part_may_be_in_the_estimate_or_not() -> None:
+def test_duckdb_partly_optional_filter_gives_a_range_of_rows() -> None:
     fifth: Json = {"Estimated Cardinality": "120000"}
     part = ("optional: q>3 AND q<50",)
     found = judged(Scanned(600_000, 9_000, "2.0", filters=part, notes=fifth).profile())
@@ -225,10 +225,10 @@ SCANS = st.builds(
 
 
 @given(SCANS, st.lists(SCANS, max_size=4), st.booleans(), st.booleans())
-def test_no_wrong_number_of_rows_is_ever_called_known(
+def test_duckdb_scan_rows_called_known_are_always_correct(
     scan: Scanned, others: list[Scanned], forgets: bool, reads_again: bool
 ) -> None:
-    """Whatever else was read, as long as the table of that name is as long as it is."""
+    """The other profiles are arbitrary, but a table of the same name has the same rows."""
     around = [replace(each, name=f"other {each.name}") for each in others]
     if reads_again:
         around += [
@@ -245,30 +245,30 @@ def test_no_wrong_number_of_rows_is_ever_called_known(
         assert source_rows(found) == pytest.approx(scan.rows, rel=0.01)
 
 
-def test_a_profile_of_a_run_that_did_not_end_is_skipped() -> None:
+def test_duckdb_profile_of_an_unfinished_run_is_refused() -> None:
     idle = {"operator_timing": 0.0, "operator_rows_scanned": 0}
     scan = Scanned(600_000, 0).node() | idle
     read = Scanned(25, 5, is_table=True).node()
     aggregate = node_1("UNGROUPED_AGGREGATE", 0, scan)
     limit = node_1("STREAMING_LIMIT", 0, scan) | idle
     for case in (
-        profile_1(aggregate),  # an error while it scanned
-        profile_1(node_1("CROSS_PRODUCT", 0, scan, read)),  # interrupted beside a whole scan
-        profile_1(limit),  # nothing took any time
+        profile_1(aggregate),  # an error during the scan
+        profile_1(node_1("CROSS_PRODUCT", 0, scan, read)),  # interrupted next to a complete scan
+        profile_1(limit),  # no operator took any time
         profile_1(node_1("INVALID", 0, read)),
     ):
         with pytest.raises(InvalidInputError, match="did not run to its end"):
             judged(case)
 
 
-def test_a_scan_that_nothing_wanted_is_no_sign_of_an_error() -> None:
+def test_duckdb_idle_scan_below_empty_join_or_limit_is_not_an_error() -> None:
     scan = Scanned(600_000, 0).node() | {"operator_timing": 0.0, "operator_rows_scanned": 0}
     empty = node_1("EMPTY_RESULT", 0)
     assert judged(profile_1(node_1("HASH_JOIN", 0, scan, empty)))
     assert judged(profile_1(node_1("LIMIT", 5, Scanned(9, 5).node(), scan)))
 
 
-def test_an_explained_query_without_a_run_time_says_what_to_set() -> None:
+def test_duckdb_explain_without_run_time_suggests_profiling_output() -> None:
     explained = profile_1(node_1("EXPLAIN_ANALYZE", 0, Scanned(9, 5).node()), latency=0.0)
     with pytest.raises(InvalidInputError, match="profiling_output"):
         judged(explained)
@@ -293,7 +293,7 @@ def written(tmp_path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_another_profile_of_the_batch_decides_in_any_order(
+def test_profiles_of_one_batch_determine_rows_in_any_order(
     tmp_path: Path, profiles: list[Path], jobs: int
 ) -> None:
     stores = [tmp_path / "one", tmp_path / "two"]
@@ -304,7 +304,7 @@ def test_another_profile_of_the_batch_decides_in_any_order(
     assert set(first.values()) == {(600_000.0, 1.0)}
 
 
-def test_another_profile_of_the_home_decides_and_a_dry_run_leaves_none(
+def test_stored_profiles_determine_rows_and_dry_run_stores_no_counts(
     tmp_path: Path, profiles: list[Path]
 ) -> None:
     equal, whole = profiles
@@ -326,7 +326,9 @@ def places_in(store: ExecutionStore, path: Path) -> list[RowCount]:
     ]
 
 
-def test_profiles_of_one_file_decide_each_other(tmp_path: Path, profiles: list[Path]) -> None:
+def test_profiles_of_one_file_determine_rows_of_each_other(
+    tmp_path: Path, profiles: list[Path]
+) -> None:
     both = tmp_path / "both"
     both.write_text("\n".join(path.read_text() for path in profiles))
     os.utime(both, (AT.timestamp(), AT.timestamp()))
@@ -334,7 +336,7 @@ def test_profiles_of_one_file_decide_each_other(tmp_path: Path, profiles: list[P
     assert list(map(is_decided, found)) == [True, True]
 
 
-def test_of_one_place_the_newest_counts_stay(tmp_path: Path) -> None:
+def test_execution_store_keeps_newest_row_counts_of_each_place(tmp_path: Path) -> None:
     with ExecutionStore.open(tmp_path / "store") as store:
         for rows in range(300):
             store.add_row_counts([RowCount("a", rows, rows, 1), RowCount("b", 1, 1, 1)])

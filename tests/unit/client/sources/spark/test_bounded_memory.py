@@ -1,4 +1,4 @@
-"""A small log that unpacks to much is read in bounded memory, whatever is in it."""
+"""Tests that small hostile event logs with large content are read in bounded memory."""
 
 import gzip
 import zipfile
@@ -21,7 +21,7 @@ from fedperf_client.sources.spark.event_log import MAX_HELD_BYTES, MAX_LINE_BYTE
 from tests.fakes.added_memory import MOST_MEGABYTES, megabytes_added
 
 USUAL_WINDOW_BYTES = 8 * 1024**2
-"""What every decoder of zstd has to support (RFC 8878, section 3.1.1.1.2)."""
+"""Window size that every zstd decoder must support (RFC 8878, section 3.1.1.1.2)."""
 
 MOST_MEGABYTES_OF_WINDOWS = 256
 START = b'{"Event":"SparkListenerLogStart","Spark Version":"4.0.0"}\n'
@@ -55,7 +55,7 @@ def numbered(pair: bytes, count: int) -> Iterator[bytes]:
 
 
 def beside_what_is_held(path: Path, pair: bytes) -> None:
-    """As much of updates as is held back, and an event with as many pairs as are parsed."""
+    """Write the largest plan update that is held and an event with the most parsed pairs."""
     update = UPDATE + b" " * (MAX_HELD_BYTES - 2 * len(UPDATE)) + b"0]}\n"
     count = MAX_PARSED_BYTES // 64
     while exceeds_json_memory(b",".join(numbered(pair, count))):
@@ -65,7 +65,7 @@ def beside_what_is_held(path: Path, pair: bytes) -> None:
 
 
 def stages_of_a_job(path: Path, count: int, parents: int) -> None:
-    """A job that never ends, with stages whose RDDs read very many others."""
+    """Write a job that never ends and whose stages have RDDs with very many parents."""
     stages = b",".join(b"%d" % number for number in range(count))
     with gzip.open(path, "wb", 9) as log:
         started = b'{"Event":"SparkListenerJobStart","Job ID":1,"Submission Time":5,"Stage IDs":['
@@ -98,13 +98,13 @@ def zip_of_names(path: Path) -> None:
 
 
 def in_blocks(path: Path, content: bytes) -> None:
-    """In as few blocks as lz4 allows."""
+    """Write the content in the fewest blocks that lz4 allows."""
     packed = lz4.frame.compress(content, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
     path.write_bytes(packed)
 
 
 def nothing_in_a_zip(path: Path) -> None:
-    """As many bytes of one line as no ratio refuses."""
+    """Write a zip with one line, just below the size at which its compression ratio is checked."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("log", START + bytes(RATIO_FROM_BYTES - 1000))
 
@@ -161,7 +161,7 @@ LOGS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOGS)
-def test_a_hostile_log_adds_little_memory(name: str, tmp_path: Path) -> None:
+def test_hostile_event_log_adds_little_memory(name: str, tmp_path: Path) -> None:
     plain, hostile = tmp_path / "plain", tmp_path / "hostile"
     plain.write_bytes(START)
     LOGS[name](hostile)
@@ -171,9 +171,9 @@ def test_a_hostile_log_adds_little_memory(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_widest_window_adds_little_more_than_itself(tmp_path: Path) -> None:
+def test_event_log_with_widest_zstd_window_stays_within_memory_bound(tmp_path: Path) -> None:
     plain, wide = tmp_path / "plain", tmp_path / "wide"
     plain.write_bytes(START)
-    window(wide, MAX_WINDOW_BYTES, 300)  # more than the window, so that all of it is used
+    window(wide, MAX_WINDOW_BYTES, 300)  # longer than the window, so that all of it is used
     added, _ = megabytes_added(plain, wide)
     assert MAX_WINDOW_BYTES / 2**20 / 2 < added <= MOST_MEGABYTES_OF_WINDOWS

@@ -24,7 +24,7 @@ def during(executors: Executors, start: int, end: int) -> ClusterConfig:
     return found
 
 
-def test_cores_and_memory_are_means_over_the_time_of_the_query() -> None:
+def test_executor_cores_and_memory_are_averaged_over_the_query() -> None:
     executors = Executors()
     executors.configured({"spark.executor.memory": "2g", "spark.executor.memoryOverhead": "1024"})
     added(executors, "1", 0, host="a")
@@ -36,20 +36,20 @@ def test_cores_and_memory_are_means_over_the_time_of_the_query() -> None:
     assert cluster.memory_bytes == 3 * GIB + 3 * GIB // 2 + 3 * GIB // 2
 
 
-def test_what_ended_before_does_not_count() -> None:
+def test_executor_removed_before_query_is_not_counted() -> None:
     executors = Executors()
     added(executors, "1", 0)
     removed(executors, "1", 900)
     assert executors.during(1000, 2000) is None
 
 
-def test_an_executor_with_another_clock_counts_in_full() -> None:
+def test_executor_added_after_query_by_clock_skew_counts_in_full() -> None:
     executors = Executors()
     added(executors, "1", 10_000_000)
     assert during(executors, 1000, 2000).cores == 4
 
 
-def test_a_removal_without_an_addition_and_an_addition_twice_count_for_nothing() -> None:
+def test_executor_removed_without_addition_or_added_twice_is_ignored() -> None:
     executors = Executors()
     removed(executors, "9", 5)
     added(executors, "1", 0)
@@ -57,7 +57,7 @@ def test_a_removal_without_an_addition_and_an_addition_twice_count_for_nothing()
     assert during(executors, 0, 10).cores == 4
 
 
-def test_the_driver_of_local_mode_has_what_its_block_manager_says() -> None:
+def test_local_mode_driver_memory_comes_from_block_manager() -> None:
     executors = Executors()
     executors.configured({"spark.executor.memory": "64g"})
     block_manager = {"Executor ID": "driver", "Host": "h"}
@@ -66,7 +66,7 @@ def test_the_driver_of_local_mode_has_what_its_block_manager_says() -> None:
     assert during(executors, 0, 10).memory_bytes == 10 * GIB
 
 
-def test_the_profile_of_executors_tells_nothing_of_the_driver_of_local_mode() -> None:
+def test_local_mode_driver_memory_ignores_executor_resource_profile() -> None:
     executors = Executors()
     amounts = {"memory": {"Amount": 1024}}
     executors.resource_profile(
@@ -80,7 +80,7 @@ def test_the_profile_of_executors_tells_nothing_of_the_driver_of_local_mode() ->
     assert during(executors, 0, 10).memory_bytes == 10 * GIB
 
 
-def test_resource_profiles_tell_the_memory() -> None:
+def test_executor_memory_comes_from_its_resource_profile() -> None:
     executors = Executors()
     amounts = {"memory": {"Amount": 2048}, "memoryOverhead": {"Amount": 1024}, "cores": {}}
     profile = {"Resource Profile Id": 3, "Executor Resource Requests": amounts}
@@ -90,7 +90,7 @@ def test_resource_profiles_tell_the_memory() -> None:
     assert during(executors, 0, 10).memory_bytes == 3 * GIB
 
 
-def test_executors_that_ended_before_all_that_runs_are_forgotten() -> None:
+def test_executors_that_ended_before_running_queries_are_dropped() -> None:
     executors = Executors()
     for number in range(1000):
         added(executors, str(number), number)
@@ -114,11 +114,9 @@ def test_executors_that_ended_before_all_that_runs_are_forgotten() -> None:
         ("9" * 16 + "g", 0),
     ],
 )
-def test_sizes_are_read_as_spark_writes_them_and_nothing_else_is_one(
-    text: object, size: int
-) -> None:
+def test_size_bytes_parses_spark_sizes_and_returns_zero_otherwise(text: object, size: int) -> None:
     assert size_bytes(text) == size
 
 
-def test_a_number_without_a_unit_may_be_in_bytes() -> None:
+def test_size_bytes_without_suffix_uses_given_unit() -> None:
     assert size_bytes("4096", unit=1) == 4096

@@ -1,4 +1,4 @@
-"""Event logs become executions: labels, rows, resources, and why the rest is none."""
+"""Tests of Spark event logs: labels, rows and resources of executions, and skip reasons."""
 
 import gzip
 import os
@@ -35,7 +35,7 @@ def reasons(log: SparkLog, path: Path) -> list[str]:
     return [each.reason for each in skipped]
 
 
-def test_a_query_is_an_execution_with_its_wall_time_and_rows(tmp_path: Path) -> None:
+def test_event_log_query_becomes_execution_with_wall_time_and_rows(tmp_path: Path) -> None:
     found = only(SparkLog().begin().query(7, grouped(SCAN), COUNTERS), tmp_path)
     operators = found.plan.workflow.operators
     assert [each.kind for each in operators] == [
@@ -60,13 +60,13 @@ def test_a_query_is_an_execution_with_its_wall_time_and_rows(tmp_path: Path) -> 
     assert found.origin.remarks == ()
 
 
-def test_resources_are_what_the_executors_had(tmp_path: Path) -> None:
+def test_event_log_executors_determine_cluster(tmp_path: Path) -> None:
     log = SparkLog().begin(cores=4, executors=2, memory="4g").query(7, grouped(SCAN), COUNTERS)
     cluster = only(log, tmp_path).cluster
     assert (cluster.nodes, cluster.cores, cluster.memory_bytes) == (2, 8, 8 * 1024**3)
 
 
-def test_the_totals_of_all_stages_are_the_measurement(tmp_path: Path) -> None:
+def test_event_log_stage_totals_are_summed_into_measurement(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN))
     for at in (1100, 1500):
         totals = {
@@ -81,7 +81,7 @@ def test_the_totals_of_all_stages_are_the_measurement(tmp_path: Path) -> None:
     assert (measured.cpu_seconds, measured.read_bytes, measured.written_bytes) == (5.0, 1400, 60)
 
 
-def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Path) -> None:
+def test_event_log_uses_plan_of_last_update_and_keeps_workload(tmp_path: Path) -> None:
     first = only(SparkLog().begin().query(7, grouped(SCAN), COUNTERS), tmp_path)
     log = SparkLog().begin().start(7, grouped(SCAN))
     changed = grouped(node("AQEShuffleRead", node("Exchange", SCAN, moved=50)))
@@ -91,7 +91,7 @@ def test_the_plan_of_the_last_update_counts_and_the_workload_stays(tmp_path: Pat
     assert second.workload == first.workload
 
 
-def test_only_the_last_of_many_updates_counts_for_each_of_many_queries(tmp_path: Path) -> None:
+def test_event_log_uses_last_of_many_plan_updates_for_each_query(tmp_path: Path) -> None:
     update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
     log = SparkLog().begin()
     for query in range(3):
@@ -107,7 +107,7 @@ def test_only_the_last_of_many_updates_counts_for_each_of_many_queries(tmp_path:
     assert skipped == []
 
 
-def test_updates_without_end_are_not_held_without_end(
+def test_event_log_holds_at_most_max_held_bytes_of_plan_updates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "MAX_HELD_BYTES", 5000)
@@ -120,7 +120,7 @@ def test_updates_without_end_are_not_held_without_end(
         assert sum(len(line) for _, line in reading._updates.values()) <= 5000
 
 
-def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
+def test_event_log_reused_exchange_is_one_operator(tmp_path: Path) -> None:
     exchange = node("BroadcastExchange", node("Project", SCAN), rows=20, size=99)
     left = node("BroadcastHashJoin", node("Scan orc", rows=21), exchange, rows=22)
     plan = node("SortMergeJoin", left, node("ReusedExchange", exchange), rows=23)
@@ -135,7 +135,7 @@ def test_a_result_that_is_used_again_is_one_operator(tmp_path: Path) -> None:
     assert sum(shared in each.inputs for each in found.plan.workflow.operators) == 2
 
 
-def test_what_made_a_table_in_memory_counts_where_it_ran_and_not_again(tmp_path: Path) -> None:
+def test_event_log_cached_table_plan_counts_only_in_the_query_that_built_it(tmp_path: Path) -> None:
     made = node("Project", node("Filter", SCAN, rows=20))
     plan = grouped(node("InMemoryTableScan", node("WholeStageCodegen (1)", made), rows=21), rows=30)
     grouping = {29: 9, 130: 9, 30: 9}
@@ -150,7 +150,7 @@ def test_what_made_a_table_in_memory_counts_where_it_ran_and_not_again(tmp_path:
     assert first.workload == second.workload
 
 
-def test_rows_follow_from_neighbours_forwards_and_backwards(tmp_path: Path) -> None:
+def test_event_log_infers_missing_rows_from_neighbours(tmp_path: Path) -> None:
     below = node("Project", node("Filter", node("Project", SCAN)))
     plan = node("Sort", node("Exchange", below, moved=5))
     found = only(SparkLog().begin().query(7, plan, {1: 100, 5: 40}), tmp_path)
@@ -160,10 +160,10 @@ def test_rows_follow_from_neighbours_forwards_and_backwards(tmp_path: Path) -> N
     plan = node("SortMergeJoin", node("Filter", SCAN), node("Scan orc"))
     other = only(SparkLog().begin().query(7, plan, {1: 100}), tmp_path)
     assert [each.output_rows for each in other.plan.workflow.operators] == [100, 0, 100, 100]
-    assert other.origin.rows_known == 0.25  # of the scan alone: all others are estimates
+    assert other.origin.rows_known == 0.25  # only the scan's: all others are estimates
 
 
-def test_limits_and_unions_tell_their_rows(tmp_path: Path) -> None:
+def test_event_log_infers_rows_of_limits_and_unions(tmp_path: Path) -> None:
     union = node("Union", node("Scan orc", rows=1), node("Scan orc", rows=2))
     plan = node("CollectLimit", union, description="CollectLimit 21")
     found = only(SparkLog().begin().query(7, plan, {1: 100, 2: 50}), tmp_path)
@@ -171,14 +171,14 @@ def test_limits_and_unions_tell_their_rows(tmp_path: Path) -> None:
     assert found.origin.rows_known == 1.0
 
 
-def test_a_limit_lets_no_more_rows_through_than_there_are(tmp_path: Path) -> None:
+def test_event_log_limit_outputs_at_most_its_input_rows(tmp_path: Path) -> None:
     plan = node("CollectLimit", SCAN, description="CollectLimit 21")
     found = only(SparkLog().begin().query(7, plan, {1: 5}), tmp_path)
     assert [each.output_rows for each in found.plan.workflow.operators] == [5, 5]
 
 
 @pytest.mark.parametrize(("limit", "rows"), [(21, 21), (500, 100)])
-def test_a_limit_over_rows_that_nobody_counted_is_no_more_than_their_estimate(
+def test_event_log_limit_over_estimated_rows_outputs_at_most_the_estimate(
     tmp_path: Path, limit: int, rows: int
 ) -> None:
     joined = node("SortMergeJoin", SCAN, node("Scan orc", rows=2))
@@ -187,7 +187,7 @@ def test_a_limit_over_rows_that_nobody_counted_is_no_more_than_their_estimate(
     assert found.plan.workflow.operators[-1].output_rows == rows
 
 
-def test_a_row_of_a_join_is_as_wide_as_those_of_both_inputs(tmp_path: Path) -> None:
+def test_event_log_join_row_width_is_the_sum_of_both_inputs(tmp_path: Path) -> None:
     left = node("Exchange", SCAN, moved=11, size=12)
     right = node("Exchange", node("Scan orc", rows=2), moved=21, size=22)
     counters = {1: 100, 2: 50, 11: 100, 12: 2000, 21: 50, 22: 1500, 3: 70}
@@ -197,7 +197,7 @@ def test_a_row_of_a_join_is_as_wide_as_those_of_both_inputs(tmp_path: Path) -> N
     assert (operators[-1].kind, operators[-1].row_bytes) == (K.JOIN, 20 + 30)
 
 
-def test_an_exchange_and_what_reads_it_are_one_with_the_partitions_that_are_read(
+def test_event_log_exchange_and_its_reader_are_one_operator(
     tmp_path: Path,
 ) -> None:
     moved = node("Exchange", SCAN, moved=11, size=12, partitions=13)
@@ -207,7 +207,7 @@ def test_an_exchange_and_what_reads_it_are_one_with_the_partitions_that_are_read
     assert [(o.kind, o.partitions) for o in operators] == [(K.FILE_SOURCE, 0), (K.EXCHANGE, 3)]
 
 
-def test_what_is_sent_to_all_is_one_partition(tmp_path: Path) -> None:
+def test_event_log_broadcast_exchange_has_one_partition(tmp_path: Path) -> None:
     sent = node("BroadcastExchange", node("Scan orc", rows=2), size=9)
     plan = node("BroadcastHashJoin", SCAN, sent, rows=3)
     log = SparkLog().begin().query(7, plan, {1: 100, 2: 50, 3: 70})
@@ -215,33 +215,33 @@ def test_what_is_sent_to_all_is_one_partition(tmp_path: Path) -> None:
     assert [o.partitions for o in operators if o.kind is K.EXCHANGE] == [1]
 
 
-def test_a_query_knows_how_many_had_done_work_before_it(tmp_path: Path) -> None:
+def test_event_log_query_counts_earlier_queries_that_ran_jobs(tmp_path: Path) -> None:
     log = SparkLog().begin()
     for number in (1, 2, 3):
         log.query(number, SCAN, {1: 5})
-    log.start(4, SCAN).finish(4)  # without a job: it warmed nothing
+    log.start(4, SCAN).finish(4)  # without a job: the engine stays cold
     log.query(5, SCAN, {1: 5})
     found, _ = read_log(log.write(tmp_path / "log"))
     assert [each.cluster.queries_before for each in found] == [0, 1, 2, 3, 3]
 
 
-def test_a_first_query_knows_how_long_its_application_took_to_start(tmp_path: Path) -> None:
+def test_event_log_first_query_includes_application_startup_seconds(tmp_path: Path) -> None:
     log = SparkLog().begin().query(1, SCAN, {1: 5}, at=7000).query(2, SCAN, {1: 5}, at=9000)
     found, _ = read_log(log.write(tmp_path / "log"))
     assert [each.measurement and each.measurement.startup_seconds for each in found] == [7.0, 0.0]
 
 
-def test_a_stage_that_is_done_again_counts_its_rows_once(tmp_path: Path) -> None:
+def test_event_log_repeated_stage_counts_its_rows_once(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN).job(7, {1: 60}, at=1100).job(7, {1: 80}, at=1200)
     assert only(log.finish(7), tmp_path).plan.workflow.operators[0].output_rows == 80
 
 
-def test_failed_tasks_are_flagged(tmp_path: Path) -> None:
+def test_event_log_with_failed_tasks_adds_a_warning(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, failed_tasks=1).finish(7)
     assert only(log, tmp_path).origin.remarks == (ExecutionWarning.FAILED_TASKS,)
 
 
-def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
+def test_event_log_failed_query_is_stored_as_failed(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
     found = only(log.finish(7, error="Job aborted: /secret/path"), tmp_path)
     assert found.status is ExecutionStatus.FAILED
@@ -252,12 +252,12 @@ def test_a_query_that_failed_is_kept_as_failed(tmp_path: Path) -> None:
     ("error", "result", "status"),
     [
         (None, "JobSucceeded", ExecutionStatus.OK),
-        (None, "JobFailed", ExecutionStatus.FAILED),  # before Spark 3.4 only jobs tell
-        ("", "JobFailed", ExecutionStatus.OK),  # such as a broadcast that was called off
+        (None, "JobFailed", ExecutionStatus.FAILED),  # before Spark 3.4 only jobs record it
+        ("", "JobFailed", ExecutionStatus.OK),  # such as a cancelled broadcast
         ("boom", "JobSucceeded", ExecutionStatus.FAILED),
     ],
 )
-def test_a_query_failed_where_its_end_or_without_a_word_of_that_its_jobs_say_so(
+def test_event_log_query_status_follows_its_end_else_its_jobs(
     tmp_path: Path, error: str | None, result: str, status: ExecutionStatus, *, ended_first: bool
 ) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS, result=result)
@@ -267,7 +267,7 @@ def test_a_query_failed_where_its_end_or_without_a_word_of_that_its_jobs_say_so(
     assert only(log, tmp_path).status is status
 
 
-def test_a_root_that_is_told_as_null_is_none(tmp_path: Path) -> None:
+def test_event_log_null_root_execution_and_error_are_ignored(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN))
     log.events[-1]["rootExecutionId"] = None
     log.job(7, COUNTERS).finish(7)
@@ -275,7 +275,7 @@ def test_a_root_that_is_told_as_null_is_none(tmp_path: Path) -> None:
     assert only(log, tmp_path).status is ExecutionStatus.OK
 
 
-def test_a_task_that_succeeded_is_none_that_failed_however_it_is_written(tmp_path: Path) -> None:
+def test_event_log_successful_task_with_spaced_json_is_not_failed(tmp_path: Path) -> None:
     log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
     spaced = log.bytes().replace(b'"Task End Reason":{', b'"Task End Reason": {')
     (tmp_path / "log").write_bytes(spaced)
@@ -283,14 +283,14 @@ def test_a_task_that_succeeded_is_none_that_failed_however_it_is_written(tmp_pat
     assert (found.origin.remarks, skipped) == ((), [])
 
 
-def test_an_end_before_the_last_job_waits_for_it(tmp_path: Path) -> None:
+def test_event_log_query_end_before_last_job_end_is_deferred(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, grouped(SCAN)).job(7, COUNTERS)
     end = log.events.pop()
     log.finish(7).events.append(end)
     assert only(log, tmp_path).origin.rows_known == 1.0
 
 
-def test_a_job_may_start_before_its_query(tmp_path: Path) -> None:
+def test_event_log_job_started_before_its_query_counts(tmp_path: Path) -> None:
     log = SparkLog().begin().job(7, COUNTERS, at=990).start(7, grouped(SCAN)).finish(7)
     found = only(log, tmp_path)
     assert found.origin.rows_known == 1.0
@@ -298,7 +298,7 @@ def test_a_job_may_start_before_its_query(tmp_path: Path) -> None:
     assert found.measurement.runtime_seconds == 2.01
 
 
-def test_queries_inside_others_are_parts_of_these(tmp_path: Path) -> None:
+def test_event_log_nested_query_is_part_of_its_root_query(tmp_path: Path) -> None:
     write = node("Execute InsertIntoHadoopFsRelationCommand", SCAN)
     log = SparkLog().begin().start(7, write, root=7)
     log.start(8, node("Scan parquet secret.table", rows=40), root=7)
@@ -309,7 +309,7 @@ def test_queries_inside_others_are_parts_of_these(tmp_path: Path) -> None:
     assert found.origin.rows_known == 1.0
 
 
-def test_one_job_has_one_workload_whatever_its_date_and_the_side_of_a_join(tmp_path: Path) -> None:
+def test_event_log_workload_ignores_date_in_name_and_join_side(tmp_path: Path) -> None:
     left, right = node("Scan parquet a", rows=1), node("Filter", node("Scan orc b", rows=2), rows=3)
     plans = [node("SortMergeJoin", left, right, rows=4)]
     plans += [node("BroadcastHashJoin", node("Exchange", right, moved=9), left, rows=4)]
@@ -323,7 +323,7 @@ def test_one_job_has_one_workload_whatever_its_date_and_the_side_of_a_join(tmp_p
     assert only(other, tmp_path).workload != found[0].workload
 
 
-def test_the_same_log_gives_the_same_ids_and_another_attempt_gives_others(tmp_path: Path) -> None:
+def test_event_log_execution_ids_are_stable_and_differ_by_attempt(tmp_path: Path) -> None:
     def ids(app_id: str = "app-1", attempt: str | None = None) -> str:
         log = SparkLog(app_id=app_id, attempt=attempt).begin().query(7, SCAN, {1: 10})
         return only(log, tmp_path).execution_id
@@ -346,7 +346,7 @@ RDDS = [_rdd(number, call, scope, parents) for call, number, scope, parents in C
 RDDS.append(_rdd(0, "textFile", 1, []))
 
 
-def test_a_job_without_a_query_is_an_execution(tmp_path: Path) -> None:
+def test_event_log_job_without_query_becomes_execution(tmp_path: Path) -> None:
     log = SparkLog().begin().job(None, rdds=RDDS, totals={"input.recordsRead": 500})
     found = only(log, tmp_path)
     operators = found.plan.workflow.operators
@@ -357,7 +357,7 @@ def test_a_job_without_a_query_is_an_execution(tmp_path: Path) -> None:
     assert found.measurement.runtime_seconds == 1.0
 
 
-def test_a_part_of_a_stage_that_is_done_again_is_not_the_stage(tmp_path: Path) -> None:
+def test_event_log_partially_repeated_stage_keeps_rows_of_whole_stage(tmp_path: Path) -> None:
     log = SparkLog().begin().job(None, rdds=RDDS, totals={"input.recordsRead": 500})
     (place,) = (n for n, e in enumerate(log.events) if e["Event"] == "SparkListenerStageCompleted")
     whole = log.events[place]["Stage Info"]
@@ -369,7 +369,7 @@ def test_a_part_of_a_stage_that_is_done_again_is_not_the_stage(tmp_path: Path) -
     assert only(log, tmp_path).plan.workflow.operators[0].output_rows == 500
 
 
-def test_jobs_beside_queries_are_executions_as_well(tmp_path: Path) -> None:
+def test_event_log_jobs_outside_queries_become_executions(tmp_path: Path) -> None:
     log = SparkLog().begin().job(None, rdds=RDDS).query(7, SCAN, {1: 10}, at=3000)
     log.job(None, rdds=RDDS, at=7000, end=7500)
     found, skipped = read_log(log.write(tmp_path / "log"))
@@ -379,7 +379,7 @@ def test_jobs_beside_queries_are_executions_as_well(tmp_path: Path) -> None:
     assert skipped == []
 
 
-def test_a_job_is_named_by_the_code_that_asked_for_it(tmp_path: Path) -> None:
+def test_event_log_job_workload_is_named_by_call_site(tmp_path: Path) -> None:
     def workload(call_site: str, rdds: list[dict[str, object]] = RDDS) -> str:
         log = SparkLog(app_name="Clean 2026-03-01").begin()
         return only(log.job(None, rdds=rdds, call_site=call_site), tmp_path).workload
@@ -391,13 +391,13 @@ def test_a_job_is_named_by_the_code_that_asked_for_it(tmp_path: Path) -> None:
     assert workload("count at /home/alice/clean.py:13", RDDS[1:]) != first
 
 
-def test_a_job_of_which_no_stage_ended_is_none(tmp_path: Path) -> None:
+def test_event_log_job_without_completed_stage_is_skipped(tmp_path: Path) -> None:
     log = SparkLog().begin().job(None, rdds=RDDS)
     log.events = [e for e in log.events if e["Event"] != "SparkListenerStageCompleted"]
     assert reasons(log, tmp_path) == ["no stage of it came to an end"]
 
 
-def test_an_execution_is_known_by_application_record_and_description(tmp_path: Path) -> None:
+def test_event_log_execution_records_application_record_and_description(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN, description="payroll of ACME\nsecond line")
     log.job(7, {1: 5}).finish(7).job(None, rdds=RDDS, call_site="count at clean.py:13")
     listing = "Listing leaf files for 261 paths:<br/>file:/a, ..."
@@ -414,12 +414,12 @@ def test_an_execution_is_known_by_application_record_and_description(tmp_path: P
     }
 
 
-def test_a_description_without_end_is_cut(tmp_path: Path) -> None:
+def test_event_log_long_description_is_truncated(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN, description="x" * 100_000).job(7, {1: 5}).finish(7)
     assert len(only(log, tmp_path).origin.description) == 400
 
 
-def test_an_operator_knows_the_seconds_of_its_tasks(tmp_path: Path) -> None:
+def test_event_log_operator_records_seconds_of_its_tasks(tmp_path: Path) -> None:
     def timed(plan: dict[str, object], name: str, counter: int, unit: str) -> dict[str, object]:
         more = [{"name": name, "accumulatorId": counter, "metricType": unit}]
         metrics = plan["metrics"]
@@ -437,7 +437,7 @@ def test_an_operator_knows_the_seconds_of_its_tasks(tmp_path: Path) -> None:
     assert found.origin.operator_seconds == pytest.approx((1.2, 3.4, 5.6, None))
 
 
-def test_what_failed_says_why(tmp_path: Path) -> None:
+def test_event_log_failed_execution_records_failure_text(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN).job(7, {1: 5}, result="JobFailed", error="task 3 lost")
     log.finish(7, error="Job aborted: no bytes left\n\tat java.lang.Thread")
     log.job(None, rdds=RDDS, at=4000, end=5000, result="JobFailed", error="python died")
@@ -451,10 +451,10 @@ def test_what_failed_says_why(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_at_work_when_its_application_ended_was_cut(tmp_path: Path) -> None:
+def test_event_log_query_running_at_application_end_is_failed(tmp_path: Path) -> None:
     log = SparkLog().begin().start(7, SCAN).job(7, {1: 5})
     log.events.pop()
-    log.start(8, SCAN)  # waits, or its end is missing: nobody knows
+    log.start(8, SCAN)  # either waiting or without a logged end
     log.add("SparkListenerApplicationEnd", Timestamp=APP_START + 9_000)
     (cut,), (skipped,) = read_log(log.write(tmp_path / "log"))
     assert (cut.status, cut.origin.record) == (ExecutionStatus.FAILED, "query 7")
@@ -464,7 +464,7 @@ def test_what_was_at_work_when_its_application_ended_was_cut(tmp_path: Path) -> 
     assert str(skipped) == "query 8: no end: the log stops before it"
 
 
-def test_what_is_no_execution_has_its_reason(tmp_path: Path) -> None:
+def test_event_log_unusable_records_are_skipped_with_a_reason(tmp_path: Path) -> None:
     view = node("Execute CreateViewCommand")
     assert reasons(SparkLog().begin().start(1, SCAN).job(1), tmp_path) == [
         "no end: the log stops before it"
@@ -484,7 +484,7 @@ def test_what_is_no_execution_has_its_reason(tmp_path: Path) -> None:
     assert "2048 nodes" in reasons(SparkLog().begin().query(1, larger, {}), tmp_path)[0]
 
 
-def test_bad_lines_hide_no_other(tmp_path: Path) -> None:
+def test_event_log_invalid_lines_are_skipped_and_others_read(tmp_path: Path) -> None:
     lines = SparkLog().begin().query(7, SCAN, {1: 10}).bytes().splitlines(keepends=True)
     bad = b'{"Event":"SparkListenerJobStart"}\n{"Event":"SparkListenerJobEnd", oh\nno json\n\n'
     (tmp_path / "log").write_bytes(b"".join([lines[0], bad, *lines[1:]]) + b'{"Event":"Spark')
@@ -499,7 +499,7 @@ def test_bad_lines_hide_no_other(tmp_path: Path) -> None:
     ]
 
 
-def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
+def test_event_log_rolled_files_are_read_as_one_and_gaps_are_flagged(tmp_path: Path) -> None:
     directory = tmp_path / "eventlog_v2_app"
     directory.mkdir()
     log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
@@ -513,7 +513,7 @@ def test_a_rolled_log_is_one_and_what_is_gone_is_said(tmp_path: Path) -> None:
     assert replace(found, origin=replace(found.origin, remarks=())) == whole
 
 
-def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) -> None:
+def test_event_log_damage_between_files_keeps_earlier_plan_update(tmp_path: Path) -> None:
     update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
     log = SparkLog().begin().start(7, SCAN)
     log.add(update, executionId=7, sparkPlanInfo=grouped(SCAN))
@@ -527,7 +527,7 @@ def test_damage_between_files_costs_no_plan_that_came_before_it(tmp_path: Path) 
     assert "an lz4 block has no header" in skipped.reason
 
 
-def test_an_update_of_whom_cannot_be_seen_at_once_is_taken_at_once(tmp_path: Path) -> None:
+def test_event_log_plan_update_with_late_execution_id_is_applied(tmp_path: Path) -> None:
     update = SQL + "SparkListenerSQLAdaptiveExecutionUpdate"
     log = SparkLog().begin()
     for query in range(2):
@@ -540,7 +540,7 @@ def test_an_update_of_whom_cannot_be_seen_at_once_is_taken_at_once(tmp_path: Pat
 
 
 @pytest.mark.timeout(20)
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_open_event_log_of_named_pipe_returns_none_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert open_event_log(tmp_path / "pipe") is None
     for name in ("events_1_app", "eventlog-2024-01-01"):
@@ -548,7 +548,7 @@ def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     assert open_event_log(tmp_path) is None
 
 
-def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:
+def test_event_log_rolled_by_databricks_is_read_as_one(tmp_path: Path) -> None:
     log = SparkLog().begin().query(7, grouped(SCAN), COUNTERS)
     SparkLog(events=log.events[:6]).write(tmp_path / "eventlog-2026-03-01--10-00")
     SparkLog(events=log.events[6:9]).write(tmp_path / "eventlog-2026-03-01--11-00")
@@ -558,7 +558,7 @@ def test_a_rolled_log_of_databricks_is_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"hello\n" * 100, b'{"level": "INFO"}\n', b"\x00" * 99])
-def test_what_is_no_event_log_is_none(tmp_path: Path, content: bytes) -> None:
+def test_open_event_log_of_other_content_returns_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     assert open_event_log(tmp_path / "file") is None
     with pytest.raises(UnknownSourceError, match="not of a kind that can be read"):
@@ -575,7 +575,7 @@ HOLDING_NOTHING = {
 
 
 @pytest.mark.parametrize("case", HOLDING_NOTHING)
-def test_what_holds_nothing_is_said_to_and_asked_of_every_kind(tmp_path: Path, case: str) -> None:
+def test_open_source_of_empty_or_damaged_file_names_the_problem(tmp_path: Path, case: str) -> None:
     content, says = HOLDING_NOTHING[case]
     for name in ("log", "x.parquet"):
         (tmp_path / name).write_bytes(content)
@@ -584,7 +584,7 @@ def test_what_holds_nothing_is_said_to_and_asked_of_every_kind(tmp_path: Path, c
     assert isinstance(open_source(tmp_path / "x.parquet"), HistoryFile)
 
 
-def test_a_compressed_log_that_is_cut_gives_what_was_before_and_says_so(tmp_path: Path) -> None:
+def test_event_log_truncated_compressed_file_is_read_up_to_the_cut(tmp_path: Path) -> None:
     log = SparkLog().begin()
     for number in range(3000):
         log.query(number, SCAN, {1: 10})

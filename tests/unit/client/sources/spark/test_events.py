@@ -1,4 +1,4 @@
-"""Lines come out of every codec as Spark's libraries frame it, within fixed bounds."""
+"""Tests of reading lines: every codec, as Spark's libraries frame it, within fixed bounds."""
 
 import contextlib
 import gzip
@@ -31,7 +31,7 @@ from fedperf_shared.errors import InvalidInputError
 
 
 def texts(path: Path) -> Iterator[bytes | None]:
-    """The lines without their numbers."""
+    """Yield the lines without their numbers."""
     for _, line in lines(path):
         yield line
 
@@ -43,13 +43,13 @@ with_files = settings.get_profile("files")
 
 
 def zstd(content: bytes) -> bytes:
-    """Several frames, as Spark writes one each time it flushes."""
+    """Compress to several frames, because Spark writes one at each flush."""
     half = len(content) // 2
     return zstandard.compress(content[:half]) + zstandard.compress(content[half:])
 
 
 def lz4_java(content: bytes) -> bytes:
-    """`LZ4BlockOutputStream`: blocks with headers, an empty one at the end."""
+    """Compress like `LZ4BlockOutputStream`: blocks with headers, then an empty block."""
     pieces = [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
     return b"".join(map(lz4_block, [*pieces, b""]))
 
@@ -63,7 +63,7 @@ def lz4_block(piece: bytes) -> bytes:
 
 
 def snappy_java(content: bytes) -> bytes:
-    """`SnappyOutputStream`, twice: a log that was appended to."""
+    """Compress like `SnappyOutputStream`, twice, as in a log that was appended to."""
     header = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     half = len(content) // 2
     stream = io.BytesIO()
@@ -86,7 +86,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_lines_come_out_as_they_went_in(tmp_path: Path, codec: str) -> None:
+def test_lines_of_a_log_in_any_codec_are_unchanged(tmp_path: Path, codec: str) -> None:
     content = [f"line {number} ".encode() * (number % 700) for number in range(3000)]
     (tmp_path / "log").write_bytes(CODECS[codec](b"\n".join(content)))
     assert list(texts(tmp_path / "log")) == content
@@ -94,7 +94,9 @@ def test_the_lines_come_out_as_they_went_in(tmp_path: Path, codec: str) -> None:
 
 @with_files
 @given(content=st.binary(max_size=3000), codec=st.sampled_from(sorted(CODECS)))
-def test_any_bytes_come_out_as_they_went_in(tmp_path: Path, content: bytes, codec: str) -> None:
+def test_lines_of_any_bytes_in_any_codec_are_unchanged(
+    tmp_path: Path, content: bytes, codec: str
+) -> None:
     packed = CODECS[codec](content)
     if content.startswith((*MAGIC, *ENCODED)):
         return
@@ -121,7 +123,7 @@ MAGIC = (
 
 @pytest.mark.parametrize("share", [0.1, 2 / 3, 0.99])
 @pytest.mark.parametrize("codec", sorted(set(CODECS) - {"plain"}))
-def test_a_log_that_is_cut_gives_what_was_before_and_says_so(
+def test_lines_of_truncated_log_are_read_up_to_the_cut_and_raise_cut_log_error(
     tmp_path: Path, codec: str, share: float
 ) -> None:
     content = b"\n".join(b"line %d" % number for number in range(50_000))
@@ -131,16 +133,16 @@ def test_a_log_that_is_cut_gives_what_was_before_and_says_so(
     with pytest.raises(CutLogError, match=r"log: cut off in the middle of compressed bytes"):
         found += texts(tmp_path / "log")
     assert found == content.split(b"\n")[: len(found)]
-    least = 1000 if codec == "gzip" else 0  # others unpack nothing of a block that is cut
+    least = 1000 if codec == "gzip" else 0  # others unpack nothing of a truncated block
     assert len(found) >= (least if share < 0.5 else 20_000)
 
 
 @pytest.mark.parametrize("checksum", [True, False])
 @pytest.mark.parametrize("content", [b"", b"one line\n", b"\x00" * 10**6, bytes(range(256)) * 4096])
-def test_a_whole_zstd_log_is_not_said_to_be_cut(
+def test_lines_of_a_complete_zstd_log_raise_no_cut_log_error(
     tmp_path: Path, content: bytes, checksum: bool
 ) -> None:
-    """Nor one with frames that are to be skipped, as parallel tools write them."""
+    """The log also contains a skippable frame, as parallel compressors write them."""
     frame = zstandard.ZstdCompressor(write_checksum=checksum).compress(content)
     skipped = struct.pack("<II", 0x184D2A53, 4) + b"size"
     (tmp_path / "log").write_bytes(frame + skipped + frame)
@@ -148,7 +150,7 @@ def test_a_whole_zstd_log_is_not_said_to_be_cut(
         pass
 
 
-def test_a_last_line_without_an_end_is_judged(tmp_path: Path) -> None:
+def test_lines_with_incomplete_last_line_raise_cut_log_error(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"{}\n{")
     reading = lines(tmp_path / "log", is_whole=lambda tail: tail.endswith(b"}"))
     assert next(reading) == (1, b"{}")
@@ -162,7 +164,9 @@ def test_a_last_line_without_an_end_is_judged(tmp_path: Path) -> None:
     at=st.floats(0, 1),
     byte=st.integers(0, 255),
 )
-def test_a_spoiled_byte_is_never_a_crash(tmp_path: Path, codec: str, at: float, byte: int) -> None:
+def test_lines_of_a_log_with_a_corrupt_byte_raise_only_damaged_log_error(
+    tmp_path: Path, codec: str, at: float, byte: int
+) -> None:
     content = b"\n".join(b"line %d" % number for number in range(2000))
     packed = bytearray(CODECS[codec](content))
     packed[int(at * (len(packed) - 1))] = byte
@@ -172,7 +176,7 @@ def test_a_spoiled_byte_is_never_a_crash(tmp_path: Path, codec: str, at: float, 
             pass
 
 
-def test_a_zstd_window_above_the_limit_is_refused_by_name(tmp_path: Path) -> None:
+def test_zstd_window_above_the_limit_is_refused(tmp_path: Path) -> None:
     wide = zstandard.ZstdCompressionParameters.from_level(3, window_log=28)
     with (
         (tmp_path / "log").open("wb") as file,
@@ -184,7 +188,7 @@ def test_a_zstd_window_above_the_limit_is_refused_by_name(tmp_path: Path) -> Non
         list(read_source(tmp_path / "log"))
 
 
-def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) -> None:
+def test_oversized_line_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as stream:
         stream.write(b"before\n")
         for _ in range(8 * MAX_LINE_BYTES // 2**20):
@@ -197,7 +201,7 @@ def test_a_line_above_the_limit_is_left_out_in_bounded_memory(tmp_path: Path) ->
     assert peak < 3 * MAX_LINE_BYTES
 
 
-def test_a_line_at_the_limit_is_read(tmp_path: Path) -> None:
+def test_line_of_maximum_length_is_read_and_longer_one_is_skipped(tmp_path: Path) -> None:
     longest = b"x" * MAX_LINE_BYTES
     (tmp_path / "log").write_bytes(longest + b"\n" + longest + b"y\nz")
     assert [line and len(line) for line in texts(tmp_path / "log")] == [MAX_LINE_BYTES, None, 1]
@@ -218,7 +222,7 @@ class CountedBytes(bytearray):
         return CountedBytes(super().__add__(more))
 
 
-def test_a_line_in_tiny_blocks_takes_time_by_its_length_alone(
+def test_long_line_in_tiny_blocks_takes_linear_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = 20_000
@@ -229,7 +233,7 @@ def test_a_line_in_tiny_blocks_takes_time_by_its_length_alone(
     assert CountedBytes.copied <= 2 * blocks + 1
 
 
-def test_a_small_file_cannot_ask_for_much_memory(tmp_path: Path) -> None:
+def test_decompression_bombs_are_refused(tmp_path: Path) -> None:
     bombs = {
         "lz4": b"LZ4Block" + struct.pack("<Biii", 0x25, 2**30, 2**30, 0),
         "lz4 out": b"LZ4Block" + struct.pack("<Biii", 0x25, 4, 2**30, 0) + b"abcd",
@@ -253,7 +257,7 @@ PASSED = st.sampled_from([b"skip", b"skip this", b"away", b"end well" + LONG, b"
 @given(
     drawn=st.lists(st.tuples(st.booleans(), KEPT, PASSED), max_size=30), size=st.integers(1, 500)
 )
-def test_lines_are_passed_over_wherever_they_are_cut_and_count_all_the_same(
+def test_skipped_lines_are_recognized_across_block_boundaries_and_numbered(
     tmp_path: Path, drawn: list[tuple[bool, bytes, bytes]], size: int
 ) -> None:
     content = [kept if is_kept else passed for is_kept, kept, passed in drawn]
@@ -264,13 +268,13 @@ def test_lines_are_passed_over_wherever_they_are_cut_and_count_all_the_same(
     assert list(lines(tmp_path / "log", PASSED_OVER)) == expected
 
 
-def test_a_line_above_the_limit_is_numbered_too(tmp_path: Path) -> None:
+def test_oversized_line_is_numbered(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"a\nskip\n" + b"x" * (MAX_LINE_BYTES + 1) + b"\nb\nskip\nc")
     found = list(lines(tmp_path / "log", PASSED_OVER))
     assert found == [(1, b"a"), (3, None), (4, b"b"), (6, b"c")]
 
 
-def test_lzf_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_lzf_log_is_refused_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(b"ZV\x01\x00\x05")
     with pytest.raises(DamagedLogError, match=r"lzf.*zstd"):
         list(texts(tmp_path / "log"))
@@ -295,7 +299,7 @@ def task(name: str, stage: int, reason: str = "Success") -> bytes:
     ),
     size=st.integers(50, 2000),
 )
-def test_ends_of_tasks_are_counted_by_stage_and_the_first_line_of_each_is_given(
+def test_events_count_successful_task_ends_and_yield_first_task_event_per_stage(
     tmp_path: Path, drawn: list[tuple[str, int, str]], size: int
 ) -> None:
     blocks = b"".join(task(*each) + b"\n" for each in drawn)
@@ -318,7 +322,7 @@ def as_event(found: tuple[str, Event] | SkippedRecord) -> tuple[str, Event]:
     return found
 
 
-def test_the_ends_of_more_stages_than_are_remembered_are_not_known(
+def test_events_of_more_stages_than_remembered_have_unknown_task_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_log, "MAX_STAGES", 10)

@@ -1,4 +1,4 @@
-"""The settings against a failure, with values computed from what an application had."""
+"""Tests of advice on Spark failures: settings computed from those of the application."""
 
 import pytest
 
@@ -23,7 +23,10 @@ def advice_on(kind: str, message: str, settings: SparkSettings) -> FailureAdvice
 
 
 def conf(kind: str, version: str = "3.5.3", *, said: str = "", **set_: str) -> list[str]:
-    """Setting lines; settings are given without `spark.`, dots as underscores."""
+    """Return the advised setting lines.
+
+    Names of settings omit `spark.` and use underscores for dots.
+    """
     properties = {f"spark.{name.replace('_', '.')}": value for name, value in set_.items()}
     return list(advice_on(kind, said, SparkSettings(version, properties)).conf)
 
@@ -33,7 +36,7 @@ def conf(kind: str, version: str = "3.5.3", *, said: str = "", **set_: str) -> l
     [
         ("3.3.2", {"master": "yarn", "executor_memory": "4g"}, f"{OVERHEAD}=1g"),
         ("3.3.2", {"master": "yarn", "executor_memory": "16g"}, f"{OVERHEAD}=4g"),
-        ("3.3.2", {"master": "yarn"}, f"{OVERHEAD}=1g"),  # 384 MiB at least
+        ("3.3.2", {"master": "yarn"}, f"{OVERHEAD}=1g"),  # the minimum is 384 MiB
         ("2.4.8", {"master": "yarn", "executor_memoryOverhead": "1g"}, f"{OVERHEAD}=2g"),
         ("2.4.8", {"master": "yarn", "executor_memoryOverhead": "1500"}, f"{OVERHEAD}=3g"),
         ("2.4.8", {"master": "yarn", "yarn_executor_memoryOverhead": "3072"}, f"{OVERHEAD}=6g"),
@@ -60,7 +63,7 @@ def conf(kind: str, version: str = "3.5.3", *, said: str = "", **set_: str) -> l
                 "executor_memory": "8g",
                 "kubernetes_resource_type": "python",
             },
-            f"{OVERHEAD}=7g",  # of Python's containers it is 40 %
+            f"{OVERHEAD}=7g",  # 40 % for Python containers
         ),
         (
             "3.5.3",
@@ -71,13 +74,13 @@ def conf(kind: str, version: str = "3.5.3", *, said: str = "", **set_: str) -> l
         ("", {}, f"{OVERHEAD}=1g"),
     ],
 )
-def test_overhead_is_doubled_under_the_name_that_the_version_and_manager_read(
+def test_failure_advice_doubles_overhead_under_setting_of_version_and_manager(
     version: str, set_: dict[str, str], line: str
 ) -> None:
     assert conf("container memory", version, **set_) == [line]
 
 
-def test_overhead_is_no_setting_where_no_container_is() -> None:
+def test_failure_advice_without_containers_suggests_no_overhead() -> None:
     for master in ("spark://h:7077", "local[4]"):
         assert conf("container memory", master=master) == []
 
@@ -122,7 +125,9 @@ def test_overhead_is_no_setting_where_no_container_is() -> None:
         ("terminated", {"master": "yarn"}, list(OFFERS)),
     ],
 )
-def test_a_value_is_twice_what_there_was(kind: str, set_: dict[str, str], lines: list[str]) -> None:
+def test_failure_advice_doubles_the_current_value(
+    kind: str, set_: dict[str, str], lines: list[str]
+) -> None:
     assert conf(kind, **set_) == lines
 
 
@@ -171,14 +176,14 @@ def test_a_value_is_twice_what_there_was(kind: str, set_: dict[str, str], lines:
         ("named setting", "This timeout is controlled by spark.rpc.askTimeout", {}, []),
     ],
 )
-def test_a_value_is_above_what_the_message_tells(
+def test_failure_advice_uses_required_value_from_message(
     kind: str, said: str, set_: dict[str, str], lines: list[str]
 ) -> None:
     assert conf(kind, said=said, **set_) == lines
 
 
 @pytest.mark.parametrize("kind", ["preempted", "decommissioned", "node lost"])
-def test_an_executor_that_is_taken_away_may_hand_over_its_blocks(kind: str) -> None:
+def test_failure_advice_for_removed_executor_enables_decommissioning(kind: str) -> None:
     assert conf(kind, master="yarn") == list(OFFERS)
     assert conf(kind, decommission_enabled="true") == list(OFFERS[1:])
     assert conf(kind, "3.0.3", master="yarn") == ["spark.shuffle.service.enabled=true"]
@@ -198,7 +203,7 @@ def test_an_executor_that_is_taken_away_may_hand_over_its_blocks(kind: str) -> N
     assert "spark.shuffle.service.enabled" in found.settings
 
 
-def test_settings_without_a_value_are_named() -> None:
+def test_failure_advice_lists_settings_without_a_value() -> None:
     def named(kind: str, version: str = "3.5.3", **properties: str) -> tuple[str, ...]:
         given = {f"spark.{name}": value for name, value in properties.items()}
         return advice_on(kind, "see spark.rpc.askTimeout", SparkSettings(version, given)).settings
@@ -213,7 +218,7 @@ def test_settings_without_a_value_are_named() -> None:
 
 
 @pytest.mark.parametrize("kind", failure_table()[0])
-def test_every_kind_has_words_and_survives_settings_that_make_no_sense(kind: str) -> None:
+def test_failure_advice_for_every_kind_survives_nonsensical_settings(kind: str) -> None:
     names = ("executor.memory", "executor.memoryOverheadFactor", "network.timeout", "master")
     properties = {f"spark.{name}": "9" * 40 + " parsecs" for name in names}
     found = advice_on(kind, "12.3.4 of 5", SparkSettings("three", properties))

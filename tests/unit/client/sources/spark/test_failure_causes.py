@@ -1,4 +1,4 @@
-"""Failures of one job are told by their causes, with what they have in common."""
+"""Tests of failure causes: failures of one job are grouped with their common facts."""
 
 from collections.abc import Mapping
 
@@ -32,7 +32,7 @@ def common(cause: FailureCause) -> tuple[str | None, str | None, int | None, int
     return cause.executor, cause.host, cause.stage, cause.moment
 
 
-def test_tasks_of_one_executor_have_it_its_host_their_stage_and_moment_in_common() -> None:
+def test_failure_cause_of_one_executor_has_its_host_stage_and_timestamp() -> None:
     (cause,) = causes_of([failure(lost(PHYSICAL)) for _ in range(4)], [])
     assert (cause.kind, len(cause.failures)) == ("container memory", 4)
     assert common(cause) == ("2", "host2", 0, 15_000)
@@ -40,7 +40,7 @@ def test_tasks_of_one_executor_have_it_its_host_their_stage_and_moment_in_common
     assert not cause.ends_job
 
 
-def test_tasks_that_differ_have_nothing_in_common() -> None:
+def test_failure_cause_of_differing_tasks_has_no_common_place() -> None:
     (cause,) = causes_of(
         [
             failure(raised("java.io.IOException", "No space left on device")),
@@ -57,7 +57,7 @@ def test_tasks_that_differ_have_nothing_in_common() -> None:
     assert common(cause) == (None, None, None, None)
 
 
-def test_files_that_are_missing_are_put_down_to_why_their_executor_left() -> None:
+def test_missing_shuffle_files_are_attributed_to_removal_of_their_executor() -> None:
     gone = removal("Executor decommission: Executor 2 is decommissioned.")
     (cause,) = causes_of([failure(missed("Connection refused"), executor="1")], [gone])
     assert (cause.kind, cause.missing) == ("decommissioned", 1)
@@ -71,7 +71,7 @@ def test_files_that_are_missing_are_put_down_to_why_their_executor_left() -> Non
     assert (cause.kind, cause.line) == ("shuffle files lost", "Connection refused")
 
 
-def test_files_of_nobody_are_put_down_to_the_executor_that_left_last() -> None:
+def test_missing_shuffle_files_without_source_are_attributed_to_last_removal() -> None:
     end = {"Reason": "FetchFailed", "Message": "Missing an output location for shuffle 0"}
     gone = [removal(PHYSICAL, executor="3", at=9000), removal("Executor Process Lost")]
     (cause,) = causes_of([failure(end, executor="1")], gone)
@@ -80,13 +80,13 @@ def test_files_of_nobody_are_put_down_to_the_executor_that_left_last() -> None:
     assert (cause.kind, cause.executor, cause.host) == ("shuffle files lost", None, None)
 
 
-def test_a_job_that_failed_without_a_word_failed_for_what_most_of_its_tasks_did() -> None:
+def test_failed_job_without_message_takes_most_frequent_task_cause() -> None:
     tasks = [failure(lost(PHYSICAL))] * 3 + [failure(raised("my.Error", "x"))]
     first, second = causes_of(tasks, [], FailureText("", None))
     assert (first.kind, first.ends_job, second.ends_job) == ("container memory", True, False)
 
 
-def test_an_executor_that_went_without_a_word_is_put_down_to_its_removal() -> None:
+def test_lost_executor_without_message_is_attributed_to_its_removal() -> None:
     gone = failure(lost("Remote RPC client disassociated. Likely due to containers"))
     (cause,) = causes_of([gone], [removal(PHYSICAL)])
     assert (cause.kind, cause.line) == ("container memory", PHYSICAL)
@@ -94,18 +94,18 @@ def test_an_executor_that_went_without_a_word_is_put_down_to_its_removal() -> No
     assert cause.kind == "disassociated"
 
 
-def test_what_its_own_end_tells_counts_more_than_the_removal_of_its_executor() -> None:
+def test_task_end_reason_takes_precedence_over_executor_removal() -> None:
     gone = removal("Executor decommission: Executor 2 is decommissioned.")
     (cause,) = causes_of([failure(lost(PHYSICAL))], [gone])
     assert cause.kind == "container memory"
 
 
-def test_errors_that_nobody_knows_are_told_apart_by_their_names() -> None:
+def test_unknown_errors_are_grouped_by_name() -> None:
     own = [failure(raised("my.First", "x"))] * 2 + [failure(raised("my.Second", "x"))]
     assert [each.name for each in causes_of(own, [])] == ["First", "Second"]
 
 
-def test_of_too_many_texts_the_last_are_kept() -> None:
+def test_query_keeps_latest_failure_texts_up_to_maximum() -> None:
     query = SparkQuery(0, 0, root=0)
     for number in range(MAX_FAILURES + 5):
         query.failed(f"x {number}")
@@ -113,13 +113,13 @@ def test_of_too_many_texts_the_last_are_kept() -> None:
     assert query.failures[-1].message == f"x {MAX_FAILURES + 4}"
 
 
-def test_the_removal_of_its_executor_does_not_explain_an_error_of_the_code() -> None:
+def test_executor_removal_does_not_explain_an_error_of_user_code() -> None:
     own = failure(raised("java.lang.IllegalStateException", "x"))
     (cause,) = causes_of([own], [removal(PHYSICAL)])
     assert (cause.kind, cause.name) == (None, "IllegalStateException")
 
 
-def test_attempts_that_were_called_off_are_no_failures() -> None:
+def test_cancelled_attempts_are_not_failures() -> None:
     off = [
         failure(killed(said))
         for said in ("another attempt succeeded", "Stage cancelled: Job 1 cancelled", "", "x")
@@ -129,7 +129,7 @@ def test_attempts_that_were_called_off_are_no_failures() -> None:
     assert [each.kind for each in causes_of([*off, above], [])] == ["result size"]
 
 
-def test_a_job_that_failed_comes_first_with_its_own_words() -> None:
+def test_cause_that_failed_the_job_comes_first_with_job_message() -> None:
     tasks = [failure(lost(PHYSICAL)) for _ in range(9)]
     above = failure(killed("Tasks result size has exceeded maxResultSize"))
     said = "Job aborted due to stage failure: Total size (9 MiB) above spark.driver.maxResultSize"
@@ -138,7 +138,7 @@ def test_a_job_that_failed_comes_first_with_its_own_words() -> None:
     assert (second.kind, second.ends_job) == ("container memory", False)
 
 
-def test_a_job_that_failed_for_its_last_task_has_the_words_of_the_task() -> None:
+def test_job_failed_by_last_task_takes_the_task_message() -> None:
     task = failure(raised("my.OwnError", "the price is negative"))
     said = (
         "Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent "
@@ -148,14 +148,14 @@ def test_a_job_that_failed_for_its_last_task_has_the_words_of_the_task() -> None
     assert (cause.line, cause.ends_job, len(cause.failures)) == ("the price is negative", True, 4)
 
 
-def test_a_job_that_failed_with_the_words_of_its_tasks_has_one_cause() -> None:
+def test_job_failure_matching_a_task_message_is_one_cause() -> None:
     tasks = [failure(raised("my.CastError", "[CAST] 'x' is no number\nSQLSTATE: 22018"))] * 2
     other = [failure(raised("my.Other", "y"))] * 3
     found = causes_of([*other, *tasks], [], FailureText.of("[CAST] 'x' is no number"))
     assert [(each.name, each.ends_job) for each in found] == [("CastError", True), ("Other", False)]
 
 
-def test_a_job_that_failed_before_any_task_has_a_cause_of_its_own() -> None:
+def test_job_failed_before_any_task_has_its_own_cause() -> None:
     (cause,) = causes_of([], [], FailureText.of("no such column\nSELECT 1"))
     assert (cause.kind, cause.line, cause.ends_job) == (None, "no such column", True)
     assert common(cause) == (None, None, None, None)
@@ -165,7 +165,7 @@ def test_a_job_that_failed_before_any_task_has_a_cause_of_its_own() -> None:
     assert second.failures == [other]
 
 
-def test_a_stage_that_failed_too_often_is_put_down_to_what_made_it_fail() -> None:
+def test_stage_failed_too_often_is_attributed_to_underlying_cause() -> None:
     gone = removal("Executor decommission: Executor 2 is decommissioned.")
     said = "ResultStage 1 has failed the maximum allowable number of times: 4."
     (cause,) = causes_of(
@@ -176,7 +176,7 @@ def test_a_stage_that_failed_too_often_is_put_down_to_what_made_it_fail() -> Non
     assert (alone.kind, alone.summary) == ("stage attempts", None)
 
 
-def test_the_last_words_that_are_not_about_calling_off_tell_most() -> None:
+def test_last_text_prefers_messages_that_are_not_cancellations() -> None:
     said = ("no such file", "Job 1 cancelled because", "")
     texts = [FailureText.of(text) for text in said]
     found = last_text(texts)
@@ -188,7 +188,7 @@ def test_the_last_words_that_are_not_about_calling_off_tell_most() -> None:
     assert last_text([]) is None
 
 
-def test_an_end_without_any_usable_field_is_an_unknown_one() -> None:
+def test_end_reason_without_usable_fields_is_unknown() -> None:
     found = EndReason.of({"Reason": 7, "Class Name": None, "Block Manager Address": "x"})
     assert found == EndReason("unknown")
     assert EndReason.of({"Block Manager Address": {"Executor ID": 7}}).missed == ("", "")
@@ -196,7 +196,7 @@ def test_an_end_without_any_usable_field_is_an_unknown_one() -> None:
     assert len(EndReason.of(raised("x" * 999, "y" * 99_999)).message) == 1000
 
 
-def test_of_a_traceback_what_was_raised_is_kept() -> None:
+def test_end_reason_of_traceback_keeps_the_raised_error() -> None:
     said = "Traceback (most recent call last):\n" + "  File 'a.py'\n" * 500 + "ValueError: seven\n"
     found = EndReason.of(raised("org.apache.spark.api.python.PythonException", said))
     assert (found.message, found.kind) == ("ValueError: seven", "python code")

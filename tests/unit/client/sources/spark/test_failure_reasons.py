@@ -1,7 +1,7 @@
-"""The kinds of failures by what Spark's classes, cluster managers and the JVM write.
+"""Tests of failure kinds: texts of Spark's classes, cluster managers and the JVM are classified.
 
-Texts are those of the classes of Spark 2.4.8, 3.1.3, 3.5.5 and 4.0.0, with what Spark fills in
-between braces. Texts that Spark passes on from others have the name of who wrote them.
+The texts are those of the classes of Spark 2.4.8, 3.1.3, 3.5.5 and 4.0.0. Values that Spark fills
+in stand between braces. Texts that Spark passes on from other software have its name.
 """
 
 import re
@@ -864,7 +864,7 @@ TEXTS: tuple[tuple[str, str, str, str, str], ...] = (
         "named setting",
         "Futures timed out after [120 seconds]. This timeout is controlled by spark.rpc.askTimeout",
     ),
-    # What is called off
+    # Cancelled work
     ("TaskCommitDenied", ALL, "TaskCommitDenied", "commit denied", ""),
     ("TaskCommitDenied", ALL, JOB, "commit denied", "TaskCommitDenied (Driver denied task commit)"),
     ("OutputCommitCoordinator", "2.4", ERROR, "commit denied", "Commit denied for stage={0}"),
@@ -894,7 +894,7 @@ def _id(row: tuple[str, str, str, str, str]) -> str:
 
 
 @pytest.mark.parametrize("row", TEXTS, ids=_id)
-def test_a_text_that_spark_writes_has_its_kind(row: tuple[str, str, str, str, str]) -> None:
+def test_spark_failure_text_is_classified(row: tuple[str, str, str, str, str]) -> None:
     _, _, end_reason, kind, text = row
     assert reason_of(re.sub(r"[{}]", "", text), end_reason) == kind
 
@@ -904,7 +904,7 @@ def test_a_text_that_spark_writes_has_its_kind(row: tuple[str, str, str, str, st
     [(row, each) for row in failure_table()[1] for each in row.expressions],
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
-def test_a_pattern_of_the_table_is_that_of_a_text(row: FailurePattern, pattern: str) -> None:
+def test_each_failure_pattern_matches_a_known_text(row: FailurePattern, pattern: str) -> None:
     assert any(
         kind in (row.kind, "driver memory")
         and re.search(pattern, re.sub(r"[{}]", "", text), re.IGNORECASE | re.MULTILINE)
@@ -912,7 +912,7 @@ def test_a_pattern_of_the_table_is_that_of_a_text(row: FailurePattern, pattern: 
     )
 
 
-def test_every_kind_has_a_text() -> None:
+def test_each_failure_kind_has_a_known_text() -> None:
     assert {row[3] for row in TEXTS} == failure_table()[0].keys()
 
 
@@ -928,11 +928,11 @@ def test_every_kind_has_a_text() -> None:
         ("", ERROR),
     ],
 )
-def test_words_of_user_data_are_no_known_reason(message: str, end_reason: str) -> None:
+def test_words_in_user_errors_are_not_a_known_failure_kind(message: str, end_reason: str) -> None:
     assert reason_of(message, end_reason) is None
 
 
-def test_a_cause_far_below_its_message_counts() -> None:
+def test_reason_of_reads_nested_cause_far_below_the_message() -> None:
     frames = "\tat a.B.c(B.java:1)\n" * 500
     said = f"java.util.concurrent.ExecutionException: x\n{frames}"
     assert reason_of(said, ERROR) is None
@@ -942,7 +942,7 @@ def test_a_cause_far_below_its_message_counts() -> None:
     )
 
 
-def test_memory_and_what_lies_outside_of_a_job_are_told_apart() -> None:
+def test_failure_kinds_out_of_memory_and_outside_roles_are_listed() -> None:
     assert {each for each in failure_table()[0] if is_out_of_memory(each)} == {
         "container memory",
         "virtual memory",
@@ -957,7 +957,7 @@ def test_memory_and_what_lies_outside_of_a_job_are_told_apart() -> None:
     assert not has_role("container memory", "outside")
 
 
-def test_the_line_that_is_shown_is_the_first_or_what_python_raised() -> None:
+def test_best_line_is_the_first_line_or_the_python_error() -> None:
     traceback = (
         "org.apache.spark.api.python.PythonException Traceback (most recent call last):\n"
         '  File "a.py", line 7, in price\n    return 1 / x\nZeroDivisionError: division by zero\n\n'
@@ -971,7 +971,9 @@ def test_the_line_that_is_shown_is_the_first_or_what_python_raised() -> None:
 
 
 @given(st.text(), st.sampled_from([LOST, FETCH, ERROR, KILLED, REMOVED, JOB, "x"]))
-def test_no_text_is_too_strange(text: str, end_reason: str) -> None:
+def test_any_failure_text_has_a_known_kind_or_none_and_one_short_line(
+    text: str, end_reason: str
+) -> None:
     assert reason_of(text, end_reason) in (None, *failure_table()[0])
     assert len(best_line(text)) <= LONGEST_LINE
     assert "\n" not in best_line(text)

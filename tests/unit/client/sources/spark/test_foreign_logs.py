@@ -1,4 +1,4 @@
-"""Logs that another program packed, split or wrote anew are read, or named with the reason."""
+"""Tests of logs that another program packed, split or rewrote: read, or refused with a reason."""
 
 import bz2
 import gzip
@@ -55,7 +55,10 @@ def found_in(path: Path) -> tuple[list[Execution], list[SkippedRecord]]:
 
 
 def measured(execution: Execution) -> Execution:
-    """Without remarks: whether events were dropped is told by the beginnings of their lines."""
+    """Return the execution without warnings.
+
+    Dropped events are detected by the beginning of their lines, which a rewrite changes.
+    """
     return replace(execution, origin=replace(execution.origin, remarks=()))
 
 
@@ -76,7 +79,7 @@ def dumped(**options: object) -> bytes:
 
 
 def any_order(seed: int) -> bytes:
-    """Keys in an order of their own in every event, whose name stands anywhere."""
+    """Return the log with another key order in every event and its name at any position."""
     shift = [
         dict(sorted(each.items(), key=lambda item: hash((len(item[0]) * seed) % 7)))
         for each in nightly().events
@@ -112,7 +115,7 @@ REWRITTEN: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("way", REWRITTEN)
 @pytest.mark.parametrize("name", ["app.txt", "app.log", "app.json", "app.inprogress", "app"])
-def test_a_log_that_was_written_anew_gives_the_same_executions(
+def test_rewritten_event_log_gives_the_same_executions(
     tmp_path: Path, way: str, name: str, expected: list[Execution]
 ) -> None:
     (tmp_path / name).write_bytes(REWRITTEN[way]())
@@ -128,7 +131,7 @@ def test_a_log_that_was_written_anew_gives_the_same_executions(
         "org.apache.spark.sql.kafka$010.Offsets",
     ],
 )
-def test_events_of_inner_classes_are_events(
+def test_events_of_inner_classes_are_recognized_and_ignored(
     tmp_path: Path, name: str, expected: list[Execution]
 ) -> None:
     event = orjson.dumps({"Event": name, "progress": {"Event": "inner", "batchId": 3}})
@@ -141,7 +144,7 @@ def test_events_of_inner_classes_are_events(
     assert reason == "no query and no job ran"
 
 
-def test_a_name_inside_of_an_event_is_not_its_name(
+def test_event_name_nested_inside_an_event_is_ignored(
     tmp_path: Path, expected: list[Execution]
 ) -> None:
     inner = {"Event": "SparkListenerApplicationEnd", "Timestamp": 1}
@@ -153,8 +156,10 @@ def test_a_name_inside_of_an_event_is_not_its_name(
 
 @with_files
 @given(data=st.data())
-def test_keys_in_any_order_give_the_same_executions(tmp_path: Path, data: st.DataObject) -> None:
-    """In the same order in all events of a kind, as a program writes them."""
+def test_event_keys_in_any_order_give_the_same_executions(
+    tmp_path: Path, data: st.DataObject
+) -> None:
+    """All events of one kind have the same order, as if one program wrote them."""
     order: dict[tuple[object, ...], list[str]] = {}
 
     def shuffled(event: dict[str, object]) -> dict[str, object]:
@@ -169,7 +174,7 @@ def test_keys_in_any_order_give_the_same_executions(tmp_path: Path, data: st.Dat
     assert [measured(each) for each in rewritten] == [measured(each) for each in written]
 
 
-def test_pieces_of_lines_are_named_where_they_stand(tmp_path: Path) -> None:
+def test_incomplete_event_lines_are_skipped_with_line_number(tmp_path: Path) -> None:
     lines = PLAIN.splitlines()
     at = next(n for n, each in enumerate(lines) if b"SparkListenerSQLExecutionEnd" in each)
     cut = lines[at][:60]
@@ -184,7 +189,7 @@ def test_pieces_of_lines_are_named_where_they_stand(tmp_path: Path) -> None:
     assert {TORN, NO_EVENT} <= set(reasons)
 
 
-def test_an_event_that_was_spread_and_never_ends_hides_no_other(
+def test_unfinished_multi_line_event_keeps_other_events(
     tmp_path: Path, expected: list[Execution]
 ) -> None:
     lines = PLAIN.splitlines(keepends=True)
@@ -207,7 +212,7 @@ def test_an_event_that_was_spread_and_never_ends_hides_no_other(
         (zstandard.compress(zstandard.compress(PLAIN)), "twice by zstd"),
     ],
 )
-def test_what_is_packed_in_a_way_that_is_not_read_is_named(
+def test_unsupported_packing_of_log_is_refused_with_its_name(
     tmp_path: Path, packed: bytes, told: str
 ) -> None:
     (tmp_path / "log").write_bytes(packed)
@@ -216,7 +221,7 @@ def test_what_is_packed_in_a_way_that_is_not_read_is_named(
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz"])
-def test_a_tar_is_named_with_what_to_do(tmp_path: Path, mode: str) -> None:
+def test_tar_of_logs_is_refused_with_a_remedy(tmp_path: Path, mode: str) -> None:
     with tarfile.open(tmp_path / "logs.tgz", mode) as archive:  # type: ignore[call-overload]
         member = tarfile.TarInfo("app-1")
         member.size = len(PLAIN)
@@ -235,7 +240,7 @@ def by_lines(content: bytes, count: int) -> list[bytes]:
 
 
 FRAMES = b"".join(map(zstandard.compress, by_lines(PLAIN, 2)))
-"""As Spark writes them, one each time it flushes."""
+"""Frames as Spark writes them, one at each flush."""
 
 SPLIT: dict[str, tuple[Callable[[int], str], list[bytes]]] = {
     "split -b": (lambda n: f"xa{chr(97 + n)}", parts_of(PLAIN, 3000)),
@@ -248,7 +253,9 @@ SPLIT: dict[str, tuple[Callable[[int], str], list[bytes]]] = {
 
 
 @pytest.mark.parametrize("way", SPLIT)
-def test_a_log_in_parts_is_one(tmp_path: Path, way: str, expected: list[Execution]) -> None:
+def test_event_log_in_parts_is_read_as_one(
+    tmp_path: Path, way: str, expected: list[Execution]
+) -> None:
     name, parts = SPLIT[way]
     (tmp_path / "logs").mkdir()
     assert len(parts) > 2
@@ -259,7 +266,7 @@ def test_a_log_in_parts_is_one(tmp_path: Path, way: str, expected: list[Executio
     assert found_in(tmp_path / "logs") == (expected, [])
 
 
-def test_a_log_that_was_rotated_is_read_from_its_oldest_part(
+def test_rotated_event_log_is_read_from_its_oldest_part(
     tmp_path: Path, expected: list[Execution]
 ) -> None:
     parts = by_lines(PLAIN, 15)
@@ -269,9 +276,7 @@ def test_a_log_that_was_rotated_is_read_from_its_oldest_part(
 
 
 @pytest.mark.parametrize("case", ["two logs", "a gap", "something else", "no beginning"])
-def test_files_that_are_not_clearly_parts_of_one_log_are_read_alone(
-    tmp_path: Path, case: str
-) -> None:
+def test_files_that_are_not_parts_of_one_log_are_read_separately(tmp_path: Path, case: str) -> None:
     parts = by_lines(PLAIN, 13)
     contents = {f"log.{number}": part for number, part in enumerate(parts)}
     if case == "two logs":
@@ -320,7 +325,7 @@ ZIPS: dict[str, dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("kind", ZIPS)
-def test_a_zip_of_the_history_server_gives_what_the_log_does(
+def test_history_server_zip_gives_the_same_executions_as_the_log(
     tmp_path: Path, kind: str, expected: list[Execution]
 ) -> None:
     path = zipped(tmp_path / "eventLogs-app-1.zip", ZIPS[kind])
@@ -330,7 +335,7 @@ def test_a_zip_of_the_history_server_gives_what_the_log_does(
     assert len(source.logs) == 1
 
 
-def test_a_zip_of_several_attempts_gives_all_and_names_what_is_no_log(tmp_path: Path) -> None:
+def test_zip_of_several_attempts_gives_all_executions_and_skips_other_files(tmp_path: Path) -> None:
     second = nightly("app-2").bytes()
     members = {"a_1": PLAIN, "README": b"hello\n", "empty": b"", **rolled("app-2", second)}
     found, skipped = found_in(zipped(tmp_path / "logs.zip", members))
@@ -338,14 +343,14 @@ def test_a_zip_of_several_attempts_gives_all_and_names_what_is_no_log(tmp_path: 
     assert {each.record for each in skipped} == {"README", "empty"}
 
 
-def test_executions_of_a_zip_name_it_as_their_file(tmp_path: Path) -> None:
+def test_executions_of_a_zip_record_the_zip_as_their_file(tmp_path: Path) -> None:
     path = zipped(tmp_path / "logs.zip", rolled("app-1", PLAIN, suffix=".zstd"))
     with ExecutionStore.open(tmp_path / "store") as store:
         assert ingest_source(path, store).new == 3
         assert {each.origin.file for each in store.executions()} == {str(path)}
 
 
-def test_a_zip_without_a_log_is_left_to_other_kinds_or_says_why(tmp_path: Path) -> None:
+def test_zip_without_event_log_is_refused_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(UnknownSourceError):
         open_source(zipped(tmp_path / "a.zip", {"META-INF/MANIFEST.MF": b"Version: 1\n"}))
     with pytest.raises(NothingToReadError, match="empty"):
@@ -357,9 +362,7 @@ def test_a_zip_without_a_log_is_left_to_other_kinds_or_says_why(tmp_path: Path) 
 
 @with_files
 @given(at=st.floats(0, 1), byte=st.integers(0, 255))
-def test_a_spoiled_zip_gives_what_it_holds_or_a_reason(
-    tmp_path: Path, at: float, byte: int
-) -> None:
+def test_corrupt_zip_is_read_skipped_or_refused(tmp_path: Path, at: float, byte: int) -> None:
     path = zipped(tmp_path / "logs.zip", {"a": PLAIN, **rolled("app-1", PLAIN, suffix=".zstd")})
     spoiled = bytearray(path.read_bytes())
     spoiled[int(at * (len(spoiled) - 1))] = byte
@@ -372,7 +375,7 @@ def test_a_spoiled_zip_gives_what_it_holds_or_a_reason(
     assert all(isinstance(each, Execution | SkippedRecord) for each in found)
 
 
-def test_logs_before_spark_1_2_are_refused_by_version(tmp_path: Path) -> None:
+def test_event_log_before_spark_1_2_is_refused_by_version(tmp_path: Path) -> None:
     (tmp_path / "app").mkdir()
     for name in ("SPARK_VERSION_1.1.0", "EVENT_LOG_1", "APPLICATION_COMPLETE"):
         (tmp_path / "app" / name).write_bytes(b"")
@@ -382,7 +385,7 @@ def test_logs_before_spark_1_2_are_refused_by_version(tmp_path: Path) -> None:
     assert "Spark 1.1.0 is not read" in problem
 
 
-def test_an_event_that_an_old_version_wrote_otherwise_names_the_version(tmp_path: Path) -> None:
+def test_unreadable_event_of_old_spark_version_names_the_version(tmp_path: Path) -> None:
     log = SparkLog()
     log.events.append({"Event": "SparkListenerLogStart", "Spark Version": "1.2.0"})
     log.add("SparkListenerApplicationStart", App_Name="old", App_ID="1", Timestamp=5)

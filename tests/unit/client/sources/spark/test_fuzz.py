@@ -1,4 +1,4 @@
-"""Whatever a log holds, reading it ends, fails by named errors only, and keeps its bounds."""
+"""Fuzz tests of the reader: any log ends in records or named errors, within bounds."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from fedperf_client.sources.spark.fields import MalformedEventError
 from fedperf_client.sources.spark.plan import MAX_NODES
 from fedperf_client.sources.spark.reader import USED_EVENTS, Application, Reader
 from fedperf_shared.execution import Execution
-from tests.fakes.json_places import Place, places, replaced
+from tests.fakes.json_paths import Place, places, replaced
 from tests.fakes.spark_logs import SparkLog, node, sample
 
 Json = dict[str, object]
@@ -47,13 +47,13 @@ def read(path: Path, content: bytes) -> list[Execution | SkippedRecord]:
     return list(EventLog((path,)).read())
 
 
-def test_the_sample_has_every_event_that_is_looked_at() -> None:
+def test_fuzz_sample_contains_every_used_event() -> None:
     assert {str(event["Event"]).rpartition(".")[2] for event in SAMPLE} >= USED_EVENTS
 
 
 @with_files
 @given(place=st.sampled_from(PLACES), value=JSON)
-def test_any_value_in_any_place_is_an_execution_or_a_reason(
+def test_event_log_with_any_value_gives_executions_or_skip_reasons(
     tmp_path: Path, place: Place, value: object
 ) -> None:
     content = b"\n".join(map(_dumped, replaced(SAMPLE, place, value)))
@@ -62,7 +62,7 @@ def test_any_value_in_any_place_is_an_execution_or_a_reason(
 
 @with_files
 @given(place=st.sampled_from(PLACES), value=JSON)
-def test_any_value_in_any_place_is_diagnosed_or_not_read(
+def test_diagnosis_of_event_log_with_any_value_completes(
     tmp_path: Path, place: Place, value: object
 ) -> None:
     path = tmp_path / "log"
@@ -85,7 +85,7 @@ def test_any_value_in_any_place_is_diagnosed_or_not_read(
         max_size=8,
     )
 )
-def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
+def test_reader_accepts_or_refuses_any_event_content(
     events: list[tuple[str, Json]],
 ) -> None:
     for with_tasks in (False, True):
@@ -100,19 +100,19 @@ def test_any_event_of_a_known_name_is_taken_or_refused_by_name(
 
 @with_files
 @given(content=st.binary(max_size=2000))
-def test_any_bytes_are_read_to_their_end(tmp_path: Path, content: bytes) -> None:
+def test_event_log_of_any_bytes_gives_only_skipped_records(tmp_path: Path, content: bytes) -> None:
     for found in read(tmp_path / "log", content):
         assert isinstance(found, SkippedRecord)
 
 
 @with_files
 @given(order=st.permutations(range(len(SAMPLE))))
-def test_any_order_of_events_is_read(tmp_path: Path, order: list[int]) -> None:
+def test_event_log_with_events_in_any_order_is_read(tmp_path: Path, order: list[int]) -> None:
     read(tmp_path / "log", b"\n".join(_dumped(SAMPLE[at]) for at in order))
 
 
 @pytest.mark.parametrize(("depth", "is_read"), [(200, True), (400, True), (5_000, False)])
-def test_a_plan_of_any_depth_is_read_or_refused(
+def test_event_log_with_plan_of_any_depth_is_skipped(
     tmp_path: Path, depth: int, *, is_read: bool
 ) -> None:
     scan = node("Scan parquet", rows=1)
@@ -127,7 +127,9 @@ def test_a_plan_of_any_depth_is_read_or_refused(
     assert len(found) >= 1
 
 
-def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_drops_queries_that_never_end_and_bounds_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(reader, "MAX_OPEN", 50)
     monkeypatch.setattr(reader, "MAX_KEPT", 5_000)
     state = Reader()
@@ -143,7 +145,7 @@ def test_what_never_ends_is_given_up_and_memory_stays(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("query", [None, 1])
 @pytest.mark.parametrize("same_job", [False, True])
-def test_jobs_without_end_are_given_up_and_memory_stays(
+def test_reader_drops_jobs_that_never_end_and_bounds_memory(
     monkeypatch: pytest.MonkeyPatch, query: int | None, *, same_job: bool
 ) -> None:
     monkeypatch.setattr(reader, "MAX_KEPT", 1_000)
@@ -160,7 +162,7 @@ def test_jobs_without_end_are_given_up_and_memory_stays(
     assert sum(each.jobs for each in [*found, *state.end()]) == (1 if is_replaced else 500)
 
 
-def test_hostile_names_are_data(tmp_path: Path) -> None:
+def test_hostile_application_name_is_sanitized_in_workload(tmp_path: Path) -> None:
     hostile = "<script>alert('x')</script>\x1b[31m/../../etc\x00 DROP TABLE"
     log = SparkLog(app_name=hostile, app_id=hostile).begin()
     log.query(1, node(f"Scan parquet {hostile}", rows=1), {1: 4})

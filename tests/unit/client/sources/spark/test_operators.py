@@ -1,4 +1,4 @@
-"""Names of Spark's operators, its accelerated ones included, in the vocabulary."""
+"""Tests that names of Spark operators, including accelerated ones, map to operator kinds."""
 
 import pytest
 from hypothesis import given
@@ -74,16 +74,16 @@ NAMES: dict[OperatorKind | None, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     ("kind", "name"), [(k, name) for k, names in NAMES.items() for name in names]
 )
-def test_operators_have_their_kind(kind: OperatorKind | None, name: str) -> None:
+def test_spark_operator_names_map_to_operator_kinds(kind: OperatorKind | None, name: str) -> None:
     assert parse_name(name).kind is kind
 
 
 @given(st.text(max_size=400))
-def test_any_name_has_a_kind(name: str) -> None:
+def test_any_operator_name_has_a_kind_or_none(name: str) -> None:
     assert parse_name(name).kind in {None, *OperatorKind}
 
 
-def test_groupings_are_told_apart() -> None:
+def test_grouping_kind_distinguishes_aggregate_global_aggregate_and_distinct() -> None:
     assert grouping_kind("HashAggregate(keys=[k#1], functions=[sum(x#2)])") is K.AGGREGATE
     assert grouping_kind("HashAggregate(keys=[], functions=[sum(x#2)])") is K.GLOBAL_AGGREGATE
     assert grouping_kind("HashAggregate(keys=[k#1], functions=[])") is K.DISTINCT
@@ -104,11 +104,11 @@ def test_groupings_are_told_apart() -> None:
         ("Project", 0),
     ],
 )
-def test_code_that_runs_for_each_row_is_told_by_name(name: str, steps: int) -> None:
+def test_steps_of_operator_name_detects_python_and_text_parsing(name: str, steps: int) -> None:
     assert parse_name(name).code_steps == steps
 
 
-def test_limits_are_read() -> None:
+def test_limit_of_reads_row_limits() -> None:
     assert limit_of("CollectLimit 21") == 21
     assert limit_of("GpuGlobalLimit 5") == 5
     assert limit_of("TakeOrderedAndProject(limit=100, orderBy=[a#1])") == 100

@@ -24,7 +24,7 @@ WITHOUT_FAILED_TASKS = (
     "cluster_information/eventlog_4nodes_8cores_dynamic_alloc.zstd",
 )
 PINNED = Path(__file__).parent / "public_workloads.txt"
-"""Digests of what every log gave when its workloads got their names."""
+"""Digests of every log's results when workloads got their names."""
 
 NO_SOURCES = {"LICENSE", "NOTICE", "README.md", "driverlog"}
 GPU = {"gpu_eventlog"}
@@ -37,7 +37,7 @@ def logs() -> Path:
 
 @pytest.fixture(scope="module")
 def found(logs: Path) -> dict[str, list[Execution | SkippedRecord]]:
-    """What every event log held, by its path."""
+    """Return the records of every event log by its path."""
     every: dict[str, list[Execution | SkippedRecord]] = {}
     for path, _ in find_sources([logs], []):
         try:
@@ -62,7 +62,7 @@ def jobs(records: list[Execution | SkippedRecord]) -> list[Execution]:
     return [each for each in executions(records) if each.origin.record.startswith("job ")]
 
 
-def test_every_log_is_read_and_what_gives_nothing_says_why(
+def test_every_public_event_log_is_read_or_skipped_with_a_reason(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     assert len(found) == 47
@@ -72,10 +72,10 @@ def test_every_log_is_read_and_what_gives_nothing_says_why(
     assert sum(bool(executions(records)) for records in found.values()) >= 43
 
 
-def test_workloads_ids_and_plans_stay_as_they_always_were(
+def test_public_logs_have_pinned_workloads_ids_and_plans(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
-    """What organizations contributed would count twice, were a workload named in another way."""
+    """A workload with a new name would be counted twice in an organization's contributions."""
     pinned = PINNED.read_text(encoding="utf-8").splitlines()
     digests = []
     for name, records in found.items():
@@ -89,7 +89,7 @@ def test_workloads_ids_and_plans_stay_as_they_always_were(
     assert sorted(digests) == sorted(pinned)
 
 
-def test_both_views_agree_on_jobs_status_cores_and_times(
+def test_ingestion_and_diagnosis_agree_on_status_cores_and_times(
     found: dict[str, list[Execution | SkippedRecord]], logs: Path
 ) -> None:
     skipped = Counter[str]()
@@ -113,12 +113,12 @@ def test_both_views_agree_on_jobs_status_cores_and_times(
     assert skipped.keys() <= {ONLY_A_COMMAND, "no executor is known for its time", NO_PLAN}
 
 
-def test_what_a_driver_prints_is_no_event_log(logs: Path) -> None:
+def test_driver_output_is_refused_as_unknown_source(logs: Path) -> None:
     with pytest.raises(UnknownSourceError, match="driverlog: not of a kind"):
         open_source(logs / "qualification" / "driverlog")
 
 
-def test_the_large_query_is_one_labelled_plan(
+def test_public_log_of_nds_q72_gives_one_complete_plan(
     found: dict[str, list[Execution | SkippedRecord]], logs: Path
 ) -> None:
     (query,) = queries(found["qualification/nds_q72_dataproc_2_2.zstd"])
@@ -127,7 +127,7 @@ def test_the_large_query_is_one_labelled_plan(
     assert (query.cluster.nodes, query.cluster.cores) == (4, 128)
     assert query.origin.rows_known == 1.0
     assert (query.origin.application, query.origin.description) == ("NDS - Power Run", "query72")
-    # Of 100 nodes of the final plan six are a result that is used again.
+    # The final plan has 100 nodes. Six of them are a reused result.
     assert len(query.plan.workflow.operators) == 94
     named = 0
     for plan in last_plans(logs / "qualification" / "nds_q72_dataproc_2_2.zstd"):
@@ -135,7 +135,7 @@ def test_the_large_query_is_one_labelled_plan(
     assert named == 124
 
 
-def test_rows_are_known_for_nearly_all_operators(
+def test_public_logs_have_known_rows_for_nearly_all_operators(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     counts = Counter[str]()
@@ -154,7 +154,7 @@ def test_rows_are_known_for_nearly_all_operators(
 
 
 @pytest.mark.parametrize("name", WITHOUT_FAILED_TASKS)
-def test_the_totals_of_stages_are_the_sums_of_their_tasks(logs: Path, name: str) -> None:
+def test_stage_totals_of_public_logs_equal_the_sums_of_their_tasks(logs: Path, name: str) -> None:
     tasks: dict[int, int] = defaultdict(int)
     stages: dict[int, int] = {}
     seen: set[str] = set()
@@ -173,7 +173,7 @@ def test_the_totals_of_stages_are_the_sums_of_their_tasks(logs: Path, name: str)
     assert {each: tasks[each] for each in stages} == stages
 
 
-def test_failed_tasks_are_seen_in_a_real_log(
+def test_public_log_with_failed_tasks_has_a_warning(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     flagged = [
@@ -188,7 +188,7 @@ def test_failed_tasks_are_seen_in_a_real_log(
     )
 
 
-def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
+def test_copies_of_public_log_share_execution_ids_and_attempts_differ(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     def ids(name: str) -> set[str]:
@@ -200,7 +200,7 @@ def test_copies_of_a_log_are_the_same_executions_and_attempts_are_others(
     assert len(set().union(*attempts)) == sum(map(len, attempts)) == 8
 
 
-def test_jobs_beside_queries_are_executions(
+def test_public_log_jobs_outside_queries_become_executions(
     found: dict[str, list[Execution | SkippedRecord]],
 ) -> None:
     every = [each for records in found.values() for each in jobs(records)]
@@ -218,21 +218,23 @@ def test_jobs_beside_queries_are_executions(
     assert trained["job 6"].origin.rows_known == 1.0
 
 
-def test_what_failed_says_so(found: dict[str, list[Execution | SkippedRecord]]) -> None:
+def test_failed_executions_of_public_logs_record_failure_text(
+    found: dict[str, list[Execution | SkippedRecord]],
+) -> None:
     failed = {
         (Path(name).name, each.origin.record): each.origin.failure
         for name, records in found.items()
         for each in executions(records)
         if not each.is_ok
     }
-    assert ("join_missing_sql_end", "query 0") not in failed  # its result stage was done
+    assert ("join_missing_sql_end", "query 0") not in failed  # its result stage completed
     assert "Task 0 in stage 17.0 failed 1 times" in failed["complex_dec_eventlog.zstd", "job 17"]
     assert failed["leaky-plain-local.json", "query 4"].startswith("[CAST_INVALID_INPUT]")
     assert len(failed) == 5
 
 
 def is_sum(counter: dict[str, object]) -> bool:
-    """Lists of blocks and averages are no sums."""
+    """Return False for lists of blocks and for averages."""
     name = counter.get("Name")
     return isinstance(name, str) and "BlockStatuses" not in name and "avg" not in name
 

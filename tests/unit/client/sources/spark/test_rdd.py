@@ -1,4 +1,4 @@
-"""The stages of a job become operators: calls of the API, and exchanges with their rows."""
+"""Tests of RDD jobs: stages become operators for API calls, and exchanges with their rows."""
 
 import pytest
 
@@ -13,13 +13,13 @@ K = OperatorKind
 def rdd(
     number: int, call: str, *parents: int, scope: str = "", name: str = "X"
 ) -> dict[str, object]:
-    """An RDD of a call; of none where `call` is empty."""
+    """Return an RDD of a call, or without a call if `call` is empty."""
     named = {"Scope": f'{{"id":"{scope or number}","name":"{call}"}}'} if call else {}
     return {"RDD ID": number, "Name": name, "Parent IDs": list(parents), **named}
 
 
 def stage(number: int, *rdds: dict[str, object], tasks: int = 4, **counters: int) -> StageRun:
-    """A stage that ended; counters as `read_rows=7`."""
+    """Return a completed stage with counters such as `read_rows=7`."""
     names = {
         "read_rows": "input.recordsRead",
         "read_bytes": "input.bytesRead",
@@ -52,7 +52,7 @@ WRITER = stage(7, *READ, read_rows=900, read_bytes=9000, moved_rows=60, moved_by
 READER = stage(8, rdd(3, "reduceByKey", 2), tasks=5, fetched_rows=60, fetched_bytes=480, run=500)
 
 
-def test_between_two_stages_stands_an_exchange_with_its_rows_bytes_and_partitions() -> None:
+def test_rdd_stages_are_connected_by_exchange_with_rows_bytes_and_partitions() -> None:
     found = workflow(WRITER, READER)
     assert kinds(found) == [K.FILE_SOURCE, K.MAP, K.EXCHANGE, K.AGGREGATE]
     operators = found.workflow.operators
@@ -64,21 +64,21 @@ def test_between_two_stages_stands_an_exchange_with_its_rows_bytes_and_partition
     assert found.known_operators == 3
 
 
-def test_the_exchange_of_an_earlier_job_is_a_table_that_is_there() -> None:
+def test_rdd_exchange_of_earlier_job_is_a_table_source() -> None:
     found = workflow(READER)
     assert kinds(found) == [K.TABLE_SOURCE, K.AGGREGATE]
     assert found.workflow.operators[0].output_rows == 60
     assert found.workflow.operators[0].row_bytes == 8
 
 
-def test_of_what_a_stage_fetched_the_rest_is_what_was_there_before() -> None:
+def test_rdd_stage_attributes_remaining_fetched_rows_to_a_table_source() -> None:
     join = stage(9, rdd(5, "join", 2, 99), fetched_rows=100, fetched_bytes=1000)
     found = workflow(WRITER, join)
     rows = {each.kind: each.output_rows for each in found.workflow.operators}
     assert (rows[K.EXCHANGE], rows[K.TABLE_SOURCE]) == (60, 40)
 
 
-def test_a_call_that_only_moves_rows_is_the_exchange() -> None:
+def test_rdd_call_that_only_moves_rows_is_the_exchange() -> None:
     spread = rdd(3, "repartition", 2, scope="r")
     moved = (rdd(4, "repartition", 3, scope="r"), rdd(5, "repartition", 4, scope="r"))
     first = stage(7, *READ, spread, read_rows=900, moved_rows=900, moved_bytes=9000)
@@ -92,14 +92,14 @@ def test_a_call_that_only_moves_rows_is_the_exchange() -> None:
     ]
 
 
-def test_what_a_job_writes_is_a_sink() -> None:
+def test_rdd_stage_that_writes_ends_in_a_sink() -> None:
     found = workflow(stage(7, *READ, read_rows=9, written_rows=9, written_bytes=90, run=1000))
     assert kinds(found) == [K.FILE_SOURCE, K.MAP, K.SINK]
     assert found.workflow.operators[-1].row_bytes == 10
     assert found.seconds == (None, None, 1.0)
 
 
-def test_operators_of_sql_and_classes_of_rdds_are_known_by_their_names() -> None:
+def test_rdd_operators_are_classified_by_sql_operator_or_class_name() -> None:
     found = workflow(
         stage(
             3,
@@ -116,7 +116,7 @@ def test_operators_of_sql_and_classes_of_rdds_are_known_by_their_names() -> None
     assert [each.code_steps for each in found.workflow.operators] == [0, 0, RUNS_PYTHON, 0]
 
 
-def test_what_reads_nothing_is_a_source_whatever_it_is_called() -> None:
+def test_rdd_without_parents_is_a_source_whatever_its_name() -> None:
     compiled = (
         rdd(0, "WholeStageCodegen (1)", scope="w"),
         rdd(1, "WholeStageCodegen (1)", 0, scope="w"),
@@ -125,18 +125,18 @@ def test_what_reads_nothing_is_a_source_whatever_it_is_called() -> None:
     assert sorted(kinds(found)) == sorted([K.TABLE_SOURCE, K.TABLE_SOURCE, K.MAP])
 
 
-def test_rows_that_several_sources_of_a_stage_share_are_of_none() -> None:
+def test_rdd_rows_shared_by_several_sources_are_unknown() -> None:
     found = workflow(
         stage(3, rdd(0, "textFile"), rdd(1, "textFile"), rdd(2, "union", 0, 1), read_rows=9)
     )
     assert found.known_operators == 0
 
 
-def test_a_job_that_failed_in_its_first_stage_ends_there() -> None:
+def test_rdd_job_failed_in_first_stage_has_a_plan_of_that_stage() -> None:
     assert kinds(workflow(WRITER)) == [K.FILE_SOURCE, K.MAP]
 
 
-def test_stages_without_an_order_or_without_end_are_refused() -> None:
+def test_rdd_stages_with_cycles_or_too_many_operators_are_refused() -> None:
     with pytest.raises(MalformedEventError, match="Parent IDs"):
         job_plan([stage(1, rdd(0, "map", 1), rdd(1, "map", 0))])
     with pytest.raises(PlanTooLargeError):

@@ -17,13 +17,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCo
         yield connection
 
 
-def test_a_query_is_a_function_of_number_and_seed() -> None:
+def test_generated_query_is_deterministic_in_number_and_seed() -> None:
     assert [drawn_query(number, seed=1) for number in range(300)] == DRAWN
     other = [drawn_query(number, seed=2).text for number in range(300)]
     assert len({each.text for each in DRAWN} & set(other)) < 10
 
 
-def test_there_are_many_kinds_and_hardly_a_text_twice() -> None:
+def test_generated_queries_have_21_kinds_and_few_duplicates() -> None:
     kinds = [each.family.split("/")[1] for each in DRAWN]
     assert len(set(kinds)) == 21
     assert max(kinds.count(kind) for kind in kinds) < 40
@@ -31,25 +31,25 @@ def test_there_are_many_kinds_and_hardly_a_text_twice() -> None:
     assert all(each.cost > 0 and each.share > 0 for each in DRAWN)
 
 
-def test_every_drawn_query_runs_and_most_find_something(shop: duckdb.DuckDBPyConnection) -> None:
+def test_generated_queries_all_run_and_most_return_rows(shop: duckdb.DuckDBPyConnection) -> None:
     rows = [len(shop.execute(each.text).fetchall()) for each in DRAWN]
     assert sum(count > 0 for count in rows) > 250
 
 
-def test_results_that_grow_are_marked(shop: duckdb.DuckDBPyConnection) -> None:
+def test_generated_queries_with_many_rows_are_marked(shop: duckdb.DuckDBPyConnection) -> None:
     few = [each for each in DRAWN if not each.has_many_rows and "LIMIT" not in each.text]
     assert max(len(shop.execute(each.text).fetchall()) for each in few) < 5_000
     assert 30 < len([each for each in DRAWN if each.has_many_rows]) < 150
 
 
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
-def test_both_dialects_parse_it(dialect: str) -> None:
+def test_generated_queries_parse_as_duckdb_and_spark_sql(dialect: str) -> None:
     sqlglot = pytest.importorskip("sqlglot")
     for each in DRAWN:
         assert sqlglot.parse_one(each.text, dialect=dialect) is not None
 
 
-def test_families_say_kind_and_number() -> None:
+def test_generated_query_family_contains_schema_kind_and_number() -> None:
     query: GeneratedQuery = DRAWN[7]
     schema, kind, number = query.family.split("/")
     assert (schema, number) == (SCHEMA, "0007")

@@ -19,7 +19,7 @@ JUDGED = held_out_queries()
 
 
 def normalized(text: str) -> str:
-    """Without literals, layout and capitals."""
+    """Return the query without literals, layout and capitals."""
     return re.sub(r"\s+", " ", re.sub(r"'[^']*'|\b\d+(\.\d+)?\b", "?", text)).strip().lower()
 
 
@@ -36,20 +36,20 @@ def connection(
 
 
 @pytest.mark.parametrize("query", JUDGED, ids=lambda query: query.family)
-def test_every_judged_query_runs(
+def test_held_out_query_runs_on_its_schema(
     connection: duckdb.DuckDBPyConnection, query: HeldOutQuery
 ) -> None:
     connection.execute(f"use {query.schema}")
     assert connection.execute(query.text).description
 
 
-def test_there_are_22_in_the_manner_of_tpch_and_20_more_on_each_schema() -> None:
+def test_held_out_queries_are_22_tpch_like_and_20_per_other_schema() -> None:
     files = [each.family.rpartition("/")[0] for each in JUDGED]
     assert [files.count(name) for name in dict.fromkeys(files)] == [22, 20, 20]
     assert len({each.family for each in JUDGED}) == len({each.text for each in JUDGED}) == 62
 
 
-def test_no_judged_query_is_ever_drawn_nor_any_of_its_tables() -> None:
+def test_held_out_queries_and_tables_never_occur_in_generated_queries() -> None:
     drawn = [drawn_query(number, seed=1) for number in range(2_000)]
     assert not {normalized(each.text) for each in JUDGED} & {
         normalized(each.text) for each in drawn
@@ -64,7 +64,7 @@ def test_no_judged_query_is_ever_drawn_nor_any_of_its_tables() -> None:
     assert SCHEMA not in {each.schema for each in JUDGED}
 
 
-def test_texts_name_the_files_that_they_lie_in() -> None:
+def test_held_out_query_texts_are_contained_in_the_sql_files() -> None:
     texts = Path(__file__).parents[5] / "simulations/fedperf_simulations/corpus/sql/texts"
     held = "".join(path.read_text(encoding="utf-8") for path in texts.glob("judged_*.sql"))
     assert all(each.text in held for each in JUDGED)

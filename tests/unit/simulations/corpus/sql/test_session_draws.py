@@ -13,19 +13,19 @@ def sessions(kind: SessionKind, seed: int = 1, **options: bool) -> list[SqlSessi
 
 
 @pytest.mark.parametrize("kind", SessionKind)
-def test_a_session_is_a_function_of_kind_number_and_seed(kind: SessionKind) -> None:
+def test_session_design_is_deterministic_in_kind_number_and_seed(kind: SessionKind) -> None:
     drawn = sessions(kind)
     assert sessions(kind) == drawn
     assert [each.number for each in drawn] == list(range(COUNTS[kind]))
     assert list(SessionDesign(kind, 1, 2).sessions()) == drawn[:2]
 
 
-def test_other_seeds_draw_other_sessions_and_judge_by_the_same_queries() -> None:
+def test_session_seed_changes_training_sessions_but_not_held_out_sessions() -> None:
     assert sessions(SessionKind.DUCKDB, 2) != sessions(SessionKind.DUCKDB, 1)
     assert sessions(SessionKind.HELD_OUT, 2) == sessions(SessionKind.HELD_OUT, 1)
 
 
-def test_families_come_at_several_sizes_so_that_they_can_be_left_out() -> None:
+def test_training_sessions_cover_many_query_families_and_every_table_size() -> None:
     for kind, least in ((SessionKind.SPARK, 2_000), (SessionKind.DUCKDB, 1_500)):
         steps = [step for session in sessions(kind) for step in session.steps]
         assert least < len(steps) < 1.3 * least
@@ -48,7 +48,7 @@ def test_held_out_queries_run_three_times_at_two_sizes_in_parquet_and_natively()
     assert {step.tables.storage for step in on_spark.steps} == {Storage.PARQUET}
 
 
-def test_sessions_of_spark_differ_in_what_users_set() -> None:
+def test_spark_sessions_vary_in_cores_memory_and_settings() -> None:
     drawn = sessions(SessionKind.SPARK)
     assert len({(each.threads, each.memory_bytes) for each in drawn}) == 6
     assert len({each.settings["spark.sql.shuffle.partitions"] for each in drawn}) == 6
@@ -58,7 +58,7 @@ def test_sessions_of_spark_differ_in_what_users_set() -> None:
     assert {step.tables.storage for step in steps} == set(Storage) - {Storage.NATIVE}
 
 
-def test_quick_sessions_ask_the_smallest_tables() -> None:
+def test_quick_sessions_use_the_smallest_tables_only() -> None:
     for kind in SessionKind:
         quick = sessions(kind, is_quick=True)
         assert {s.tables.rows for each in quick for s in each.steps} == {ROWS[0]}

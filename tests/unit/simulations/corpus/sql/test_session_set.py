@@ -32,7 +32,7 @@ def joined(design: SessionDesign, out: Path) -> tuple[SessionSummary, list[Execu
 
 
 @pytest.mark.slow
-def test_a_session_of_duckdb_becomes_executions_that_can_be_left_out_by_name(
+def test_duckdb_session_yields_one_execution_per_step_and_is_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "duckdb"
@@ -67,7 +67,7 @@ def test_a_session_of_duckdb_becomes_executions_that_can_be_left_out_by_name(
 
 
 @pytest.mark.slow
-def test_sessions_that_another_machine_measured_stay_in_the_file(tmp_path: Path) -> None:
+def test_join_sessions_keeps_sessions_measured_on_another_machine(tmp_path: Path) -> None:
     path = tmp_path / "joined.parquet"
     two = SessionDesign(SessionKind.DUCKDB, 1, 2, is_quick=True)
     for place, count in (("here", 1), ("there", 2)):
@@ -82,7 +82,7 @@ def test_sessions_that_another_machine_measured_stay_in_the_file(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_session_whose_process_failed_is_counted_and_taken_again(
+def test_session_with_failed_process_is_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, whole = tmp_path / "duckdb", subprocess.run
@@ -101,7 +101,7 @@ def test_a_session_whose_process_failed_is_counted_and_taken_again(
     assert not list(out.glob("*.unfinished"))
 
 
-def test_the_directory_of_another_design_is_refused_and_more_sessions_of_the_same_are_not(
+def test_measure_sessions_into_directory_of_another_design_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -120,7 +120,7 @@ def test_the_directory_of_another_design_is_refused_and_more_sessions_of_the_sam
     reason="needs Java and the extra [spark]",
 )
 @pytest.mark.timeout(900)
-def test_a_session_of_spark_becomes_executions_of_its_steps(tmp_path: Path) -> None:
+def test_spark_session_yields_executions_of_its_steps(tmp_path: Path) -> None:
     design = SessionDesign(SessionKind.SPARK, 1, 1, is_quick=True)
     out = tmp_path / "spark"
     measure_sessions(design, out)

@@ -28,13 +28,13 @@ def figures(tables: TableSet, data: Path) -> list[tuple[object, ...]]:
         ).fetchall()
 
 
-def test_all_storages_hold_the_same_rows(tmp_path: Path) -> None:
+def test_generated_tables_have_the_same_rows_in_every_storage(tmp_path: Path) -> None:
     held = [figures(TableSet("shop", 2_000, storage), tmp_path) for storage in Storage]
     assert held == [held[0]] * len(Storage)
     assert str(held[0]).startswith("[(2000, ")
 
 
-def test_tables_are_written_once_and_what_was_cut_off_is_written_again(tmp_path: Path) -> None:
+def test_prepare_tables_writes_once_and_replaces_unfinished_output(tmp_path: Path) -> None:
     tables = TableSet("telemetry", 1_000, Storage.PARQUET)
     cut_off = tmp_path / f"{tables.name}.unfinished"
     cut_off.mkdir()
@@ -48,14 +48,14 @@ def test_tables_are_written_once_and_what_was_cut_off_is_written_again(tmp_path:
 
 
 @pytest.mark.parametrize("storage", MOST_ROWS)
-def test_more_rows_than_a_storage_should_hold_are_refused(storage: Storage) -> None:
+def test_table_set_with_too_many_rows_for_its_storage_is_refused(storage: Storage) -> None:
     most = MOST_ROWS[storage]
     assert TableSet("shop", most, storage).rows == most
     with pytest.raises(ConfigurationError, match=str(most)):
         TableSet("shop", most + 1, storage)
 
 
-def test_random_figures_of_one_row_tell_nothing_of_each_other(tmp_path: Path) -> None:
+def test_generated_table_columns_of_one_row_are_uncorrelated(tmp_path: Path) -> None:
     data = prepare_tables(TableSet("shop", 50_000, Storage.NATIVE), tmp_path)
     with duckdb.connect(str(data), read_only=True) as connection:
         correlation = connection.execute(

@@ -1,4 +1,4 @@
-"""The overhead of campaigns is measured where runs of a whole job would differ too much."""
+"""Tests of the overhead of campaigns, measured in pairs because whole jobs vary too much."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from fedperf_simulations.experiments.campaigns import (
 )
 
 
-def test_a_trial_waits_as_long_as_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiled_trial_lasts_at_least_as_long_as_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     profiled = campaigns._profiled
 
@@ -28,7 +28,7 @@ def test_a_trial_waits_as_long_as_the_job(monkeypatch: pytest.MonkeyPatch) -> No
     assert seconds >= 0.2
 
 
-def test_bare_runs_and_trials_take_turns_and_the_median_of_their_differences_counts(
+def test_added_seconds_interleaves_bare_runs_and_trials_and_takes_the_median(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     turns = list[str]()
@@ -44,7 +44,7 @@ def test_bare_runs_and_trials_take_turns_and_the_median_of_their_differences_cou
     assert turns == ["trial", "bare", "bare", "trial", "trial", "bare"]
 
 
-def test_a_watched_job_is_compared_with_itself() -> None:
+def test_slowdown_of_a_monitored_job_is_finite_with_its_error() -> None:
     slower, error = slowdown(8 * WINDOW_SECONDS)
     assert -0.9 < slower < 10
     assert math.isfinite(error)

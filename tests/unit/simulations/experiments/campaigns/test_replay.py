@@ -1,4 +1,4 @@
-"""The experiment on campaigns: what is held out, where errors stay low, rows and targets."""
+"""Tests of the experiment on campaigns: held-out configurations, low errors, rows, targets."""
 
 import math
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ HEAD = "instance_count\tmachine_type\tslots\tmemory\tdata_size_MB\tk\tgross_runt
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> Path:
-    """A folder with five jobs of a law of their own, 60 configurations, two repeats each."""
+    """Write five synthetic jobs of 60 configurations, each with its own law and two repeats."""
     folder = tmp_path / "c3o-experiments"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -48,13 +48,13 @@ def made_up(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_grids_are_as_large_as_published() -> None:
+def test_campaign_grids_have_their_published_sizes() -> None:
     data = public_data("c3o-experiments")
     counts = {job: len(medians(of_job(data, job)).seconds) for job in MOST_MEGABYTES_KNOWN}
     assert counts == {"sort": 126, "grep": 162, "sgd": 180, "kmeans": 180, "pagerank": 282}
 
 
-def test_repeats_count_once_by_their_median(tmp_path: Path) -> None:
+def test_campaign_medians_merge_repeats_of_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "c3o-experiments").mkdir()
     lines = [f"2\tm\t16\t1\t{size}\t3\t{took}" for size in (7, 5) for took in (9, 1, size)]
     (tmp_path / "c3o-experiments" / "sort.tsv").write_text("\n".join([HEAD, *lines]))
@@ -63,7 +63,7 @@ def test_repeats_count_once_by_their_median(tmp_path: Path) -> None:
     assert found.seconds.tolist() == [7.0, 5.0]
 
 
-def test_a_quarter_is_held_out_and_is_never_in_the_grid(made_up: Path) -> None:
+def test_campaign_split_holds_out_a_quarter_disjoint_from_the_grid(made_up: Path) -> None:
     both = divided(made_up, "sort", np.random.default_rng(5))
     grid, asked = (
         set(zip(*part.table.values(), strict=True)) for part in (both.training, both.held_out)
@@ -72,7 +72,7 @@ def test_a_quarter_is_held_out_and_is_never_in_the_grid(made_up: Path) -> None:
     assert not grid & asked
 
 
-def test_a_campaign_is_judged_at_the_numbers_asked_for_and_costs_machine_seconds(
+def test_campaign_errors_are_reported_at_requested_counts_with_machine_cost(
     made_up: Path,
 ) -> None:
     both = divided(made_up, "sort", np.random.default_rng(5))
@@ -96,19 +96,19 @@ def test_a_campaign_is_judged_at_the_numbers_asked_for_and_costs_machine_seconds
         ({5: 4.0, 6: 4.0}, 5),
     ],
 )
-def test_an_error_stays_low_only_when_it_does_not_rise_again(
+def test_stays_below_returns_first_count_without_a_later_rise(
     errors: Mapping[int, float], first: int | None
 ) -> None:
     assert stays_below(5.0, errors) == first
 
 
-def test_missing_data_is_said(tmp_path: Path) -> None:
+def test_campaign_experiment_with_missing_data_names_the_job(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="sort"):
         EXPERIMENT.run(Settings(seed=0, out=tmp_path / "out", data=tmp_path, quick=True))
 
 
 @pytest.mark.slow
-def test_a_quick_run_has_a_row_per_job_strategy_and_number_and_a_chart_per_job(
+def test_quick_campaign_run_has_rows_and_charts_and_is_repeatable(
     made_up: Path, tmp_path: Path
 ) -> None:
     settings = Settings(seed=3, out=tmp_path / "out", data=made_up, quick=True)
@@ -120,7 +120,7 @@ def test_a_quick_run_has_a_row_per_job_strategy_and_number_and_a_chart_per_job(
 
 
 def kept(settings: Settings, errors: Mapping[tuple[str, Strategy], float]) -> None:
-    """Cells of a whole run, as if each strategy's error fell by one with each configuration."""
+    """Store cells of a whole run in which each configuration lowers the errors by one."""
     for job in MOST_MEGABYTES_KNOWN:
         for strategy in Strategy:
             start = errors.get((job, strategy), 30.0)
@@ -133,7 +133,7 @@ def kept(settings: Settings, errors: Mapping[tuple[str, Strategy], float]) -> No
                 settings.cell(f"{job}-{strategy}-{seed}", partial(dict, row))
 
 
-def test_targets_are_the_first_numbers_from_which_active_errors_stay_low(
+def test_campaign_targets_use_first_count_with_persistently_low_active_error(
     made_up: Path, tmp_path: Path
 ) -> None:
     settings = Settings(seed=0, out=tmp_path / "out", data=made_up)

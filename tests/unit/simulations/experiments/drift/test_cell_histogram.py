@@ -1,4 +1,4 @@
-"""Private rows of a table; the scale of their noise is tested in tests/statistical."""
+"""Tests of private rows of a table. tests/statistical covers the scale of their noise."""
 
 import math
 
@@ -21,14 +21,14 @@ def released(some: PublicTable, epsilon: float = ALMOST_NO_NOISE) -> CellHistogr
     return release(some, COLUMNS, epsilon=epsilon, rng=np.random.default_rng(3))
 
 
-def test_a_record_more_changes_one_cell_and_one_bin_of_each_column_by_one() -> None:
+def test_cell_histogram_changes_by_one_cell_and_one_bin_per_column_per_record() -> None:
     some = table(200)
     before, after = released(some.at(np.arange(199))), released(some)
     assert np.abs(after.cells - before.cells).sum() == 1
     np.testing.assert_array_equal(np.abs(after.bins - before.bins).sum(axis=(1, 2)), [1, 1])
 
 
-def test_rows_are_as_many_as_were_counted_and_where_they_were_counted() -> None:
+def test_cell_histogram_rows_reproduce_counts_and_bins() -> None:
     some = table(4_000)
     histogram = released(some)
     rows = histogram.rows(np.random.default_rng(4))
@@ -40,13 +40,13 @@ def test_rows_are_as_many_as_were_counted_and_where_they_were_counted() -> None:
     np.testing.assert_allclose(drawn, counted, atol=0.02)
 
 
-def test_the_bounds_themselves_have_bins() -> None:
+def test_cell_histogram_has_bins_for_values_at_the_bounds() -> None:
     edges = PublicTable(np.zeros((2, 2), dtype=np.int64), np.array([[-1.0, -1.0], [1.0, 1.0]]))
     bins = released(edges).bins[0, 0]
     assert (bins[0], bins[BINS - 1], bins.sum()) == (1, 1, 2)
 
 
-def test_numbers_are_drawn_in_their_own_cell() -> None:
+def test_cell_histogram_draws_numbers_from_the_bins_of_their_cell() -> None:
     codes = np.repeat(np.array([[0, 0], [2, 1]]), 500, axis=0)
     numbers = np.repeat(np.array([[-0.9, 0.9], [0.9, -0.9]]), 500, axis=0)
     rows = released(PublicTable(codes, numbers)).rows(np.random.default_rng(5))
@@ -55,7 +55,7 @@ def test_numbers_are_drawn_in_their_own_cell() -> None:
     assert rows.numbers[~first, 0].min() > 0.8
 
 
-def test_a_cell_without_bins_is_drawn_evenly() -> None:
+def test_cell_histogram_without_bins_draws_numbers_uniformly() -> None:
     nothing = CellHistogram(
         COLUMNS, np.full(COLUMNS.cells, 500), np.zeros((2, COLUMNS.cells, BINS), dtype=np.int64)
     )
@@ -64,13 +64,13 @@ def test_a_cell_without_bins_is_drawn_evenly() -> None:
     assert float(numbers.std()) == pytest.approx(1 / math.sqrt(3), rel=0.05)
 
 
-def test_no_rows_at_all_can_be_released() -> None:
+def test_cell_histogram_of_empty_table_can_be_released() -> None:
     nothing = table(0)
     assert 0 <= released(nothing, epsilon=0.5).count < 100
     assert len(released(nothing).rows(np.random.default_rng(7))) == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
-def test_no_noise_is_refused(epsilon: float) -> None:
+def test_cell_histogram_with_invalid_epsilon_is_refused(epsilon: float) -> None:
     with pytest.raises(ConfigurationError, match="epsilon"):
         released(table(10), epsilon)

@@ -1,4 +1,4 @@
-"""Learning a sequence: what is dealt, what is forgotten, and that seeds do not touch each other."""
+"""Tests of continual learning: splits of a sequence, forgetting and independent seeds."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import (
     RehearsalMethod,
     TeacherLabelledInputs,
 )
-from tests.unit.simulations.drifting import COLUMNS, two_levels
+from tests.unit.simulations.two_segment_drift import COLUMNS, two_levels
 
 STEPS = 300
 
@@ -31,7 +31,7 @@ def course(*seeds: int) -> ReplicatedSequence:
 
 
 def few_steps(*seeds: int) -> ReplicatedSequence:
-    """So few that rounding does not grow."""
+    """Return a sequence with so few steps that rounding errors do not grow."""
     return replace(course(*seeds), steps=20)
 
 
@@ -39,7 +39,7 @@ def final_of_first(method: RehearsalMethod, *, ewc: float | None = None) -> floa
     return float(learn(course(), method, ewc=ewc)[MAE][0, 1, 0])
 
 
-def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None:
+def test_replicated_sequence_splits_segment_into_disjoint_training_and_test() -> None:
     (dealt,), _ = course().splits
     assert (len(dealt.training), len(dealt.test)) == (140, 60)
     assert course().training_rows == 280
@@ -54,7 +54,7 @@ def test_a_segment_is_dealt_into_rows_to_train_on_and_rows_to_judge_by() -> None
 
 
 @pytest.mark.slow
-def test_naive_forgets_and_whoever_rehearses_does_not() -> None:
+def test_naive_training_forgets_and_rehearsal_does_not() -> None:
     assert final_of_first(Naive()) > 0.5
     for method in (
         FullReplay(is_even=False),
@@ -64,17 +64,17 @@ def test_naive_forgets_and_whoever_rehearses_does_not() -> None:
         assert final_of_first(method) < 0.15
 
 
-def test_a_frozen_model_knows_what_it_knew() -> None:
+def test_frozen_model_has_constant_errors() -> None:
     errors = learn(course(), Naive(is_frozen=True))[MAE]
     np.testing.assert_array_equal(errors[:, 0], errors[:, 1])
 
 
 @pytest.mark.slow
-def test_consolidation_holds_the_model_back() -> None:
+def test_elastic_weight_consolidation_reduces_forgetting() -> None:
     assert final_of_first(Naive(), ewc=1e5) < 0.8 * final_of_first(Naive())
 
 
-def test_seeds_do_not_touch_each_other() -> None:
+def test_replicated_training_results_are_independent_between_seeds() -> None:
     together = learn(few_steps(1, 2), TeacherLabelledInputs(COLUMNS, 1.0))
     for place, seed in enumerate((1, 2)):
         alone = learn(few_steps(seed), TeacherLabelledInputs(COLUMNS, 1.0))
@@ -82,7 +82,7 @@ def test_seeds_do_not_touch_each_other() -> None:
             np.testing.assert_allclose(together[metric][place], alone[metric][0], rtol=1e-3)
 
 
-def test_errors_are_in_natural_log_whatever_the_targets_are_scaled_by() -> None:
+def test_sequence_errors_are_in_natural_log_for_any_target_unit() -> None:
     some = ReplicatedSequence.of(replace(two_levels(), unit=2.0), [[1]])
     truth = 2.0 * some.splits[0][0].test.targets
     zero = SeedModels.of([torch.zeros_like(each) for each in some.untrained().parameters])
@@ -94,7 +94,7 @@ def test_errors_are_in_natural_log_whatever_the_targets_are_scaled_by() -> None:
     np.testing.assert_allclose(errors[Q50][0, 0], np.exp(np.median(np.abs(truth))), rtol=1e-6)
 
 
-def test_an_anchor_minds_each_parameter_by_the_square_of_every_row_s_gradient() -> None:
+def test_ewc_anchor_stiffness_is_the_mean_squared_gradient_per_row() -> None:
     some = course()
     models = some.untrained()
     anchor = Anchor.of(models, some.splits[0])
@@ -110,7 +110,7 @@ def test_an_anchor_minds_each_parameter_by_the_square_of_every_row_s_gradient() 
         torch.testing.assert_close(stiff, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_training_leaves_the_teacher_as_it_was() -> None:
+def test_continual_fit_does_not_modify_its_input_models() -> None:
     models = course().untrained()
     before = [each.clone() for each in models.parameters]
     trained = fit(models, torch.ones(1, 5, 8, COLUMNS.inputs), torch.ones(1, 5, 8))
@@ -119,7 +119,7 @@ def test_training_leaves_the_teacher_as_it_was() -> None:
         assert not torch.equal(now, new)
 
 
-def test_answers_are_given_to_inputs_of_different_lengths() -> None:
+def test_seed_models_predict_inputs_of_different_lengths() -> None:
     models = course(1, 2).untrained()
     inputs = [np.ones((3, COLUMNS.inputs), np.float32), np.zeros((5, COLUMNS.inputs), np.float32)]
     answers = models.answers(inputs)

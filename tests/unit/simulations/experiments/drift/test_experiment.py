@@ -1,4 +1,4 @@
-"""The experiment on drift: rows, targets, charts, and that it runs and goes on."""
+"""Tests of the experiment on drift: rows, targets, charts, and a quick run that resumes."""
 
 from pathlib import Path
 
@@ -58,7 +58,7 @@ FIRST, AFTER = 0.1, 0.2
 
 
 def errors(*finals: float) -> dict[str, np.ndarray]:
-    """Of two segments and one seed per final error, which is that of both segments."""
+    """Return errors of two segments, with one seed per final error of both segments."""
     squares = np.array([[[FIRST, 9.0], [each, each]] for each in finals])
     return {MAE: squares, MAPE: 100 * squares, Q50: 1 + squares}
 
@@ -84,7 +84,7 @@ def row_of(rows: list[Row], part: str, method: str) -> Row:
     return next(row for row in rows if (row["part"], row["method"]) == (part, method))
 
 
-def test_rows_compare_means_and_say_that_a_run_is_not_what_is_promised() -> None:
+def test_drift_rows_compare_means_and_mark_runs_as_the_privacy_unit() -> None:
     rows = _rows({FLEET_PERF: GOOD})
     row = row_of(rows, PART, PRIVATE1)
     assert (row["sequence"], row["unit"], row["epsilon"]) == (FLEET_PERF, UNIT, 1.0)
@@ -99,14 +99,14 @@ def test_rows_compare_means_and_say_that_a_run_is_not_what_is_promised() -> None
     assert all(row["unit"] == "run: not our promise" for row in rows if row["part"] == PART)
 
 
-def test_spreads_are_over_seeds_and_comparisons_seed_by_seed() -> None:
+def test_drift_standard_deviations_are_computed_over_paired_seeds() -> None:
     spread = row_of(_rows({FLEET_PERF: GOOD}), SPREAD, PRIVATE1)
     assert spread[FINAL] == pytest.approx(0.01)
     assert spread[FACTOR] == pytest.approx(np.std([0.59 / 0.21, 0.61 / 0.23]), abs=1e-3)
     assert spread[WORSE] == pytest.approx(100 * np.std([0.21 / 0.19, 0.23 / 0.21]), abs=1e-3)
 
 
-def test_every_figure_that_was_promised_is_a_target() -> None:
+def test_drift_targets_cover_every_promised_value() -> None:
     good, bad = (_targets(_rows(dict.fromkeys(SEQUENCES, each))) for each in (GOOD, BAD))
     assert len(good) == len(LEAST_FACTOR) + len(MOST_WORSE) + len(MOST_TRANSFER) + 1
     assert [each.what for each in good if not each.holds] == [f"{CORI}, {RAW5}: backward transfer"]
@@ -119,13 +119,13 @@ def test_every_figure_that_was_promised_is_a_target() -> None:
     assert share.value == pytest.approx(0.22 / 0.3, abs=1e-3)
 
 
-def test_methods_are_named_once_and_regularized_ones_on_one_sequence_only() -> None:
+def test_drift_method_names_match_and_regularized_group_runs_on_one_sequence() -> None:
     assert (raw(0.01), RAW5, raw(0.1)) == ("raw buffer 1 %", "raw buffer 5 %", "raw buffer 10 %")
     assert {private(each) for each in EPSILONS} <= EPSILON.keys()
     assert len(_groups(FLEET_PERF)) == len(_groups(FLEET_WALL)) + 1 == len(GROUPS)
 
 
-def test_a_chart_shows_the_error_over_the_segments_seen(tmp_path: Path) -> None:
+def test_drift_chart_shows_error_over_segments(tmp_path: Path) -> None:
     line = GOOD.line(RAW5, dashed=False)
     assert line.heights == pytest.approx([FIRST, 0.19])
     path = plotted(tmp_path, FLEET_WALL, GOOD, [NAIVE, RAW5], ["mira", "cori"])
@@ -135,14 +135,14 @@ def test_a_chart_shows_the_error_over_the_segments_seen(tmp_path: Path) -> None:
     assert len(PLOTTED) <= 6
 
 
-def test_without_data_it_says_where_to_get_them(tmp_path: Path) -> None:
+def test_drift_experiment_without_data_names_the_environment_variable(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         EXPERIMENT.run(Settings(seed=0, out=tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_quick_run_is_sound_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_quick_drift_run_has_expected_rows_and_resumes_from_stored_cells(tmp_path: Path) -> None:
     settings = Settings(seed=1, out=tmp_path, data=public_data(tokio.FOLDER), quick=True)
     outcome = EXPERIMENT.run(settings)
     rows = [row for row in outcome.rows if row["part"] == PART]

@@ -1,4 +1,4 @@
-"""The part on GGFN of the experiment on drift: rows, targets, charts, and that it runs."""
+"""Tests of the GGFN part of the experiment on drift: rows, targets, charts and a run."""
 
 from pathlib import Path
 
@@ -31,13 +31,13 @@ from fedperf_simulations.experiments.drift.table import (
 from fedperf_simulations.harness.experiment import Row
 
 LEARNT = 0.2
-"""Error on a segment at the end of its epoch, whatever comes then."""
+"""Error on a segment at the end of its drift regime, before any later training."""
 
 LAST = (*[each - 1 for each in FIRST_WINDOWS[1:]], 12)
 
 
 def cell(method: str, finals: tuple[float, float, float]) -> Row:
-    """A year after which the errors on the segments are `finals`."""
+    """Return a year whose final errors on the segments are `finals`."""
     by_window = np.full((13, 3), 0.9)
     for place, last in enumerate(LAST):
         by_window[last:, place] = LEARNT
@@ -75,7 +75,7 @@ def row_of(found: list[Row], part: str, method: str, **more: str) -> Row:
 
 
 @pytest.mark.slow
-def test_rows_show_what_is_promised_and_how_ways_compare() -> None:
+def test_federated_drift_rows_include_epsilon_and_comparisons() -> None:
     found = rows(GOOD)
     row = row_of(found, PART, PRODUCT)
     assert row["epsilon"] == pytest.approx(1.0, abs=1e-3)
@@ -89,7 +89,7 @@ def test_rows_show_what_is_promised_and_how_ways_compare() -> None:
     assert {each["part"] for each in found} == {PART, SPREAD, BY_SEGMENT}
 
 
-def test_a_segment_has_a_row_that_says_what_became_of_it() -> None:
+def test_federated_drift_rows_show_error_before_best_and_final_per_segment() -> None:
     row = row_of(rows(GOOD), BY_SEGMENT, NAIVE, segment=SEGMENTS[0])
     assert (row["before"], row["best"], row["final"]) == (None, LEARNT, 0.5)
     row = row_of(rows(GOOD), BY_SEGMENT, PRODUCT, segment=SEGMENTS[1])
@@ -98,9 +98,9 @@ def test_a_segment_has_a_row_that_says_what_became_of_it() -> None:
     assert row["vs cumulative, %"] == pytest.approx(10.0)
 
 
-def test_targets_are_about_what_naive_forgets_and_about_the_worst_segment() -> None:
+def test_federated_drift_targets_cover_forgotten_and_worst_segments() -> None:
     factor, least, worse = targets(rows(GOOD))
-    assert f"({SEGMENTS[0]})" in factor.what  # 5 % worse than best is not forgotten
+    assert f"({SEGMENTS[0]})" in factor.what  # 5 % worse than best is not forgetting
     assert factor.value == least.value == pytest.approx(0.5 / 0.24, abs=1e-3)
     assert factor.holds is least.holds is True
     assert worse.value == pytest.approx(20.0)
@@ -113,14 +113,14 @@ def test_targets_are_about_what_naive_forgets_and_about_the_worst_segment() -> N
     assert worse.value == pytest.approx(25.0)
 
 
-def test_where_naive_forgets_nothing_a_factor_is_no_figure() -> None:
+def test_federated_drift_target_without_naive_forgetting_is_missed() -> None:
     flat = table(naive=(0.2, 0.2, 0.2), cumulative=(0.2, 0.2, 0.2), product=(0.2, 0.2, 0.2))
     factor, least, _ = targets(rows(flat))
     assert not factor.holds
     assert not least.holds
 
 
-def test_a_chart_shows_a_segment_over_the_windows(tmp_path: Path) -> None:
+def test_federated_drift_charts_show_one_segment_over_windows(tmp_path: Path) -> None:
     paths = plotted(tmp_path, GOOD)
     assert len(paths) == len(SEGMENTS)
     chart = paths[0].read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def test_a_chart_shows_a_segment_over_the_windows(tmp_path: Path) -> None:
         assert text in chart
 
 
-def test_the_schedule_is_that_of_a_large_organization_on_the_default_calendar() -> None:
+def test_federated_drift_uses_default_calendar_and_large_organization_schedule() -> None:
     planned = federated_drift._planned(quick=False)
     calendar = planned.schedule.calendar
     assert (calendar.period.windows, len(calendar.model_slots), calendar.most_extra) == (

@@ -1,4 +1,4 @@
-"""A private teacher: clipping, noise, sampling, and what it costs."""
+"""Tests of a private teacher: clipping, noise, sampling and privacy cost."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ from fedperf_simulations.experiments.drift.private_chain import (
 )
 from fedperf_simulations.experiments.drift.rehearsal_methods import Records
 from fedperf_simulations.federation.channel import DELTA
-from tests.unit.simulations.drifting import two_levels
+from tests.unit.simulations.two_segment_drift import two_levels
 
 INPUTS, ROWS = 3, 12
 
@@ -44,7 +44,7 @@ def rows(scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def gradient(seed: int, row: int, scale: float) -> list[torch.Tensor]:
-    """Of one row's squared error, by the oracle: one backward pass of its own."""
+    """Return the gradient of one row's squared error from its own backward pass."""
     inputs, targets = rows(scale)
     loose = [each.clone().requires_grad_() for each in models().of_seed(seed).parameters]
     answer = SeedModels.of(loose)(inputs[seed : seed + 1, row : row + 1])
@@ -52,7 +52,7 @@ def gradient(seed: int, row: int, scale: float) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("scale", [0.05, 100.0])
-def test_sums_are_of_exactly_clipped_gradients_of_the_drawn_rows(scale: float) -> None:
+def test_clipped_sums_equal_clipped_gradients_of_the_sampled_rows(scale: float) -> None:
     drawn = (torch.arange(2 * ROWS).view(2, ROWS) % 3 > 0).float()
     sums = clipped_sums(models(), *rows(scale), drawn)
     for seed in range(2):
@@ -66,7 +66,7 @@ def test_sums_are_of_exactly_clipped_gradients_of_the_drawn_rows(scale: float) -
             torch.testing.assert_close(found[seed : seed + 1], total, rtol=1e-3, atol=1e-5)
 
 
-def test_the_worst_record_changes_a_sum_by_the_clip_and_no_more() -> None:
+def test_clipped_sum_changes_by_exactly_the_clip_for_the_worst_record() -> None:
     inputs, targets = rows()
     targets[0, 0] = 1e6
     everybody = torch.ones(2, ROWS)
@@ -82,7 +82,7 @@ def test_the_worst_record_changes_a_sum_by_the_clip_and_no_more() -> None:
     assert float(torch.cat([each[1].flatten() for each in moved]).norm()) == 0
 
 
-def test_noise_is_drawn_where_nothing_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dp_fit_adds_noise_even_to_an_empty_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private_chain, "SAMPLING", 1e-9)
     nobody = [Records(np.zeros((1, INPUTS), np.float32), np.zeros(1, np.float32))] * 2
     trained = dp_fit(models(), nobody, [1, 1], DpTraining(1.0, 1), generators=generators())
@@ -91,7 +91,7 @@ def test_noise_is_drawn_where_nothing_was_drawn(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("promised", [0.5, 1.0])
-def test_noise_and_sampling_cost_what_was_promised(promised: float) -> None:
+def test_noise_multiplier_spends_at_most_the_promised_epsilon(promised: float) -> None:
     sigma = Promise(1.0, promised).noise_multiplier(100)
     spent = epsilon([to_event(TrainingParameters(sigma, SAMPLING, 100, CLIP, 1.0))], DELTA)
     assert promised * 0.99 < spent <= promised
@@ -99,7 +99,7 @@ def test_noise_and_sampling_cost_what_was_promised(promised: float) -> None:
 
 
 @pytest.mark.slow
-def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
+def test_shared_dp_model_depends_on_noise_and_local_model_learns_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     course = ReplicatedSequence.of(two_levels(), [[1], [2]], steps=300, dp_steps=60)
@@ -113,7 +113,7 @@ def test_shared_models_never_see_raw_rows_without_noise_and_homes_learn_more(
 
 
 @pytest.mark.slow
-def test_every_segment_is_trained_with_the_noise_that_its_steps_need(
+def test_private_training_uses_noise_for_its_step_count_and_released_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[Sequence[int], DpTraining]] = []
@@ -134,7 +134,7 @@ def test_every_segment_is_trained_with_the_noise_that_its_steps_need(
     learn_privately(course, promise)
     needed = DpTraining(promise.noise_multiplier(7), 7)
     assert [training for _, training in seen] == [needed] * 2
-    # The counts are those released at so small an epsilon, not how many there are.
+    # The counts are released ones, which differ from the true ones at so small an epsilon.
     counts = {count for counts, _ in seen for count in counts}
     assert len(counts) > 1
     assert min(abs(count - course.training_rows / 2) for count in counts) < 60

@@ -1,4 +1,4 @@
-"""What methods keep of a segment, and what the steps after it are made of."""
+"""Tests of rehearsal methods: stored rows of a segment, and rows of later training steps."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ METHODS: list[RehearsalMethod] = [
 
 
 def segment(place: int) -> ClosedSegment:
-    """Rows of one category, whose targets say which segment and row they are."""
+    """Return rows of one category whose targets encode segment and row."""
     count = SIZES[place]
     numbers = np.random.default_rng(place).uniform(-1, 1, (count, 1))
     table = COLUMNS.of_cells(np.full(count, place), numbers)
@@ -67,33 +67,35 @@ def drawn(method: RehearsalMethod, steps: int = 200) -> Records:
 
 
 def shares(records: Records) -> list[float]:
-    """Of rows of each segment, by the category that stands for it."""
+    """Return the share of each segment's rows, identified by their category."""
     return [float(each) for each in records.inputs[:, :3].mean(axis=0)]
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
-def test_every_method_makes_steps_of_the_same_number_of_rows(method: RehearsalMethod) -> None:
+def test_rehearsal_method_fills_a_training_step_with_constant_row_count(
+    method: RehearsalMethod,
+) -> None:
     assert sum(each.rows for each in sources(method)) == ROWS
 
 
-def test_naive_sees_the_current_segment_only() -> None:
+def test_naive_method_uses_the_current_segment_only() -> None:
     assert shares(drawn(Naive())) == [0, 0, 1]
 
 
-def test_cumulative_sees_every_row_as_often_and_own_history_every_segment() -> None:
+def test_full_replay_weights_rows_or_segments_evenly() -> None:
     by_row, by_segment = drawn(FullReplay(is_even=False)), drawn(FullReplay(is_even=True))
     assert shares(by_row) == pytest.approx(np.array(SIZES) / sum(SIZES), abs=0.02)
     assert shares(by_segment) == pytest.approx([1 / 3] * 3, abs=0.02)
     assert len(np.unique(by_row.targets)) == sum(SIZES)
 
 
-def test_a_buffer_has_an_equal_quota_of_each_segment_and_no_more_rows_than_it_holds() -> None:
+def test_rehearsal_buffer_has_equal_quota_per_segment_within_its_capacity() -> None:
     _, replay = sources(Buffer(60))
     assert [len(each) for each in replay.strata] == [30, 30]
     assert shares(drawn(Buffer(60))) == pytest.approx([0.25, 0.25, 0.5], abs=0.02)
 
 
-def test_dark_experience_is_half_targets_and_half_answers_of_then() -> None:
+def test_dark_experience_replay_mixes_targets_and_stored_predictions() -> None:
     current, with_targets, with_answers = sources(Buffer(60, is_dark=True))
     assert (current.rows, with_targets.rows, with_answers.rows) == (ROWS // 2, ROWS // 4, ROWS // 4)
     assert {float(each) for part in with_answers.strata for each in part.targets} == {-1.0}
@@ -101,7 +103,7 @@ def test_dark_experience_is_half_targets_and_half_answers_of_then() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [1.0, None])
-def test_inputs_are_labelled_by_the_teacher_and_hold_no_target_of_anybody(
+def test_teacher_labelled_inputs_contain_teacher_labels_only(
     epsilon: float | None,
 ) -> None:
     _, replay = sources(TeacherLabelledInputs(COLUMNS, epsilon))
@@ -109,7 +111,7 @@ def test_inputs_are_labelled_by_the_teacher_and_hold_no_target_of_anybody(
         assert set(part.targets.tolist()) == {TAUGHT}
 
 
-def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
+def test_private_rehearsal_inputs_resemble_the_segment_but_contain_no_row_of_it() -> None:
     raw = segment(0)
     (kept,) = TeacherLabelledInputs(COLUMNS, 2.0).keep(raw)
     assert len(kept) == pytest.approx(SIZES[0], abs=40)
@@ -117,14 +119,14 @@ def test_private_inputs_are_like_the_segment_but_no_row_of_it() -> None:
     assert not set(kept.inputs[:, -1].tolist()) & set(raw.records.inputs[:, -1].tolist())
 
 
-def test_private_inputs_are_what_was_released_at_that_epsilon() -> None:
+def test_private_rehearsal_inputs_equal_the_release_at_their_epsilon() -> None:
     raw, again = segment(0), rng(0)
     (kept,) = TeacherLabelledInputs(COLUMNS, 0.3).keep(raw)
     rows = release(raw.table, COLUMNS, epsilon=0.3, rng=again).rows(again)
     np.testing.assert_array_equal(kept.inputs, COLUMNS.encoded(rows).astype(np.float32))
 
 
-def test_random_inputs_do_not_look_at_the_segment() -> None:
+def test_random_rehearsal_inputs_are_independent_of_the_segment() -> None:
     method = TeacherLabelledInputs(COLUMNS, None)
     one, other = (
         ClosedSegment(segment(each).table, segment(each).records, teacher, rng(1))
@@ -134,7 +136,7 @@ def test_random_inputs_do_not_look_at_the_segment() -> None:
     np.testing.assert_array_equal(first.inputs, second.inputs)
 
 
-def test_where_nothing_was_released_the_current_segment_fills_the_step() -> None:
+def test_rehearsal_without_released_rows_uses_the_current_segment_only() -> None:
     (only,) = TeacherLabelledInputs(COLUMNS, 1.0).sources(
         [[Records(np.zeros((0, 5), np.float32), np.zeros(0, np.float32))]],
         segment(2).records,

@@ -1,4 +1,4 @@
-"""A simulated year of reports: the client's own sums, the real schedule, honest judging."""
+"""Tests of a simulated year of reports: client sums, the real schedule and detections."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,14 +28,14 @@ from fedperf_simulations.experiments.drift.report_detection import (
     targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from tests.fakes.questions import make_question
+from tests.fakes.cell_queries import make_question
 from tests.fakes.report_years import fast_cell_sum, plain_sum, year_of_reports
 
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
 FOUND = PlatformDrift(Platform.POLARS, 6, 7, 0.35, 0.1, ("0",), shared=False)
 
 
-def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> None:
+def test_simulated_report_sums_equal_those_of_the_client_mechanism() -> None:
     rng = np.random.default_rng(1)
     (organization,) = draw_organizations(1, 40, rng)
     lived = draw_executions(organization, 0.0, 1.0, [], rng)
@@ -45,10 +45,10 @@ def test_sums_for_all_workloads_at_once_are_those_of_the_clients_mechanism() -> 
     plain = np.abs(plain_sum(lived, 1.5) - sum_residuals(own, 1.5))
     asked = np.abs(fast_cell_sum(lived, question) - sum_cell_query(own, question))
     assert max(plain.max(), asked.max()) <= one_step_each
-    assert 80 < len(own) < 120  # some do not run in a window
+    assert 80 < len(own) < 120  # some workloads do not run in a window
 
 
-def test_a_shift_hits_later_executions_of_its_platform_and_organization_alone() -> None:
+def test_simulated_shift_affects_later_runs_of_one_platform_and_organization() -> None:
     def residuals(*shifts: PlatformShift) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(2)
         group = draw_organizations(2, 40, rng)
@@ -62,12 +62,12 @@ def test_a_shift_hits_later_executions_of_its_platform_and_organization_alone() 
     assert 0.08 < np.mean(moved["1"] > 0) < 0.26  # half of the time, a third of the workloads
 
 
-def test_workloads_scatter_as_the_coordinator_supposes() -> None:
+def test_simulated_workload_and_execution_deviation_combine_to_one_half() -> None:
     supposed = DEFAULT_KERNEL.execution_sd
     assert np.hypot(WORKLOAD_SD, EXECUTION_SD) == pytest.approx(supposed)
 
 
-def test_the_year_follows_the_default_policy_and_calendar() -> None:
+def test_simulated_reports_follow_the_default_policy_and_calendar() -> None:
     schedule = schedule_of(200)
     assert len(schedule.slots) == 39
     year = year_of_reports(200, 2, [], [3])
@@ -81,7 +81,7 @@ def test_the_year_follows_the_default_policy_and_calendar() -> None:
     assert [schedule_of(n).slots for n in (25,)] == [()]
 
 
-def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
+def test_detection_delay_runs_from_shift_to_departure_of_its_reports() -> None:
     seen = detections([FOUND], SLOWER, schedule_of(200))
     assert seen.delay == pytest.approx(7 + 9 / 28 - 5.2)
     assert (seen.false_alarms, seen.log_factor, seen.shared) == (0, 0.35, False)
@@ -98,14 +98,14 @@ def test_a_drift_counts_from_its_moment_until_its_reports_have_left() -> None:
         replace(FOUND, detected_in=5),
     ],
 )
-def test_what_is_not_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:
+def test_detection_that_does_not_match_the_shift_is_a_false_alarm(wrong: PlatformDrift) -> None:
     seen = detections([wrong], SLOWER, schedule_of(200))
     assert (seen.delay, seen.false_alarms) == (None, 1)
     assert detections([FOUND], None, schedule_of(200)).false_alarms == 1
 
 
 @pytest.mark.slow
-def test_rows_are_kept_and_targets_follow_from_them(
+def test_report_detection_reuses_stored_cases_and_derives_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conditions = (DetectionCondition(25, 1, SHIFT, 20), DetectionCondition(200, 1, SHIFT, 20))
@@ -123,7 +123,7 @@ def test_rows_are_kept_and_targets_follow_from_them(
     assert not targets([quiet])[0].holds
 
 
-def test_the_chart_has_what_is_found_and_what_is_false_by_organizations(tmp_path: Path) -> None:
+def test_report_detection_chart_shows_detections_and_false_alarms(tmp_path: Path) -> None:
     def row(workloads: int, organizations: int, shift: float, count: float) -> Row:
         found, false = (count, 0.0) if shift else (None, count)
         return {

@@ -1,4 +1,4 @@
-"""The sequences of real drift."""
+"""Tests of the sequences of real drift."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def training_rows(drift: DriftSequence) -> int:
 
 
 def is_inside(drift: DriftSequence) -> bool:
-    """Whether every row fits the public columns, and few are at a bound."""
+    """Return True if every row fits the public columns and no number exceeds its bounds."""
     for segment in drift.segments:
         table = segment.table
         fits = bool(np.all((table.codes >= 0) & (table.codes < drift.columns.sizes)))
@@ -41,7 +41,7 @@ def is_inside(drift: DriftSequence) -> bool:
     return True
 
 
-def test_every_sequence_names_what_is_missing(tmp_path: Path) -> None:
+def test_drift_sequence_without_data_names_what_is_missing(tmp_path: Path) -> None:
     for name in SEQUENCES:
         with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
             load(name, None)
@@ -49,7 +49,7 @@ def test_every_sequence_names_what_is_missing(tmp_path: Path) -> None:
         data_files(tmp_path)
 
 
-def test_every_repeat_of_every_job_is_a_record() -> None:
+def test_c3o_drift_sequence_has_every_repeat_of_every_job() -> None:
     drift = load(C3O_JOB, public_data(c3o.FOLDER))
     assert drift.marks == list(JOB_ORDER)
     assert [len(each.table) for each in drift.segments] == [810, 630, 1410, 900, 900]
@@ -62,7 +62,7 @@ def test_every_repeat_of_every_job_is_a_record() -> None:
 
 
 @pytest.mark.slow
-def test_platforms_replace_each_other_in_both_directions_and_for_both_targets() -> None:
+def test_fleet_drift_sequences_reverse_platform_order_and_change_target() -> None:
     data = public_data(tokio.FOLDER)
     forwards, backwards, wall = (
         load(each, data) for each in (FLEET_PERF, FLEET_REVERSED, FLEET_WALL)
@@ -77,7 +77,7 @@ def test_platforms_replace_each_other_in_both_directions_and_for_both_targets() 
 
 
 @pytest.mark.slow
-def test_cori_is_cut_at_its_maintenance() -> None:
+def test_cori_drift_sequence_is_split_at_its_maintenance_dates() -> None:
     drift = load(CORI, public_data(tokio.FOLDER))
     assert [len(each.table) for each in drift.segments] == [508, 1_798, 2_683]
     assert training_rows(drift) == 3_491

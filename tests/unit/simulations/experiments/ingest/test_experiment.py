@@ -1,4 +1,4 @@
-"""The benchmark of ingestion, small, and the log that it makes up."""
+"""Tests of the benchmark of ingestion in a small form, and of its generated log."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ from tests.fakes.spark_logs import SparkLog, node, read_log
 from tests.public_data import public_data
 
 
-def test_a_made_up_log_is_read_as_its_queries(tmp_path: Path) -> None:
+def test_generated_spark_log_is_read_as_its_queries(tmp_path: Path) -> None:
     lines = write_log(tmp_path / "log", 4_000_000)
     found, skipped = read_log(tmp_path / "log")
     assert skipped == []
@@ -30,7 +30,7 @@ def test_a_made_up_log_is_read_as_its_queries(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_log_that_only_opens_things_takes_bounded_memory(tmp_path: Path) -> None:
+def test_ingest_of_log_with_unfinished_queries_uses_bounded_memory(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as stream:
         for number in range(700):
             plan = node("Union", *[node("Scan parquet", rows=n) for n in range(200)])
@@ -47,13 +47,13 @@ def test_a_log_that_only_opens_things_takes_bounded_memory(tmp_path: Path) -> No
     assert found["peak_bytes"] < MOST_MEGABYTES * 1024**2
 
 
-def test_without_public_data_it_says_what_to_do(tmp_path: Path) -> None:
+def test_ingest_benchmark_without_data_names_the_environment_variable(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         EXPERIMENT.run(Settings(seed=0, out=tmp_path, quick=True))
 
 
 @pytest.mark.slow
-def test_the_benchmark_runs(tmp_path: Path) -> None:
+def test_quick_ingest_benchmark_has_five_rows_and_four_targets(tmp_path: Path) -> None:
     data = public_data("spark-eventlogs")
     outcome = EXPERIMENT.run(Settings(seed=0, out=tmp_path, data=data, quick=True))
     assert len(outcome.rows) == 5

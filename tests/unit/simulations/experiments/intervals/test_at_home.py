@@ -1,4 +1,4 @@
-"""At home: what intervals cover, on few executions."""
+"""Tests of the part on local prediction: coverage of intervals with few executions."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
-def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_path: Path) -> None:
+def test_local_interval_evaluation_flags_queries_with_more_cores(tmp_path: Path) -> None:
     cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
     table = PART.rows(cases)
     rows = {
@@ -52,7 +52,7 @@ def test_other_workloads_are_in_range_and_more_cores_than_known_are_flagged(tmp_
 
 
 @pytest.mark.slow
-def test_what_is_known_and_what_is_asked_about_never_meet() -> None:
+def test_local_training_and_query_executions_are_disjoint() -> None:
     for way in at_home.WAYS.values():
         known, asked = way(WorkloadPart.CEDAR, 0)
         ids = {each.execution_id for each in known}

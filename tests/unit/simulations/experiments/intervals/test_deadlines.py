@@ -1,4 +1,4 @@
-"""Who chooses how many nodes, on made-up slices."""
+"""Tests of the number of nodes chosen for a deadline, on synthetic slices."""
 
 from pathlib import Path
 
@@ -28,13 +28,13 @@ from fedperf_simulations.harness.experiment import Settings
 from tests.unit.simulations.public_files import with_c3o
 
 
-def test_the_fewest_nodes_that_hold_are_taken_else_the_surest() -> None:
+def test_fewest_nodes_meeting_deadline_are_chosen_else_the_most_probable() -> None:
     nodes, surest = np.array([4.0, 2.0, 8.0]), np.array([-0.3, -0.2, -0.8])
     assert _fewest(nodes, np.array([True, False, True]), otherwise=surest) == 0
     assert _fewest(nodes, np.array([False, False, False]), otherwise=surest) == 2
 
 
-def test_a_deadline_that_is_tight_needs_more_nodes_than_a_loose_one(tmp_path: Path) -> None:
+def test_tight_deadline_selects_a_faster_cluster_than_a_loose_one(tmp_path: Path) -> None:
     one = slices(with_c3o(tmp_path))[0]
     places = one.inputs()[0]
     seconds = one.configurations.seconds[places]
@@ -46,13 +46,13 @@ def test_a_deadline_that_is_tight_needs_more_nodes_than_a_loose_one(tmp_path: Pa
     assert float(str(first[SECONDS])) < 0.7 * seconds.max()
 
 
-def test_choices_are_counted_kept_or_not_beside_the_largest_cluster(tmp_path: Path) -> None:
+def test_deadline_choices_are_counted_and_compared_with_the_largest_cluster(tmp_path: Path) -> None:
     data = with_c3o(tmp_path / "data")
     cases = PART.cases(Settings(seed=0, out=tmp_path, data=data, quick=True))
     largest, ours, ernest = (where(cases, predictor=name) for name in (LARGEST, OURS, ERNEST))
     assert len(largest) == len(ours) == len(ernest) > 0
     assert (column(largest, TIMES) >= 1).all()
-    # Time falls with nodes by law here, so the largest cluster is in time.
+    # Time falls with nodes by construction, so the largest cluster is in time.
     assert column(largest, KEPT).min() == 1
     kept = column(ours, SECONDS) <= column(ours, "deadline")
     np.testing.assert_array_equal(column(ours, KEPT), kept)

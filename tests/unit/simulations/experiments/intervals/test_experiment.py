@@ -1,4 +1,4 @@
-"""All parts together: looks are counted, and what is missing is named."""
+"""Tests of the experiment on intervals: counted access to held-out data, and missing parts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,7 +58,9 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
-def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) -> None:
+def test_interval_rows_show_held_out_access_count_and_notes_list_missing_parts(
+    tmp_path: Path,
+) -> None:
     summary: dict[str, Any] = dict(conduct(EXPERIMENT, Settings(seed=0, out=tmp_path)))
     [row] = summary["rows"]
     assert (row["part"], row["looks"], row["covered"]) == ("made up", 2, pytest.approx(5 / 6))
@@ -79,14 +81,14 @@ def test_rows_say_which_look_they_are_and_notes_what_is_missing(tmp_path: Path) 
     assert "90 % intervals" in chart
 
 
-def test_every_judged_set_is_counted_and_nothing_else() -> None:
+def test_interval_parts_on_held_out_sets_all_have_an_access_count() -> None:
     names = [part.name for part in PARTS]
     assert len(names) == len(set(names)) == 10
     assert set(names) - set(LOOKS) == {"at home", "repeats of our own", "unrelated work"}
 
 
 @pytest.mark.usefixtures("few")
-def test_nothing_judged_is_read_before_everything_is_fixed(
+def test_interval_experiment_before_freeze_refuses_to_read_held_out_data(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(experiment, "FROZEN_AT", experiment.NOT_FROZEN)
@@ -94,7 +96,9 @@ def test_nothing_judged_is_read_before_everything_is_fixed(
         EXPERIMENT.run(Settings(seed=0, out=tmp_path))
 
 
-def test_without_public_data_the_files_are_those_that_ship(tmp_path: Path) -> None:
+def test_interval_experiment_public_files_are_shipped_files_plus_public_data(
+    tmp_path: Path,
+) -> None:
     shipped = set(EXPERIMENT.public_files(None))
     assert any(path.parent.name == "year_simulation" for path in shipped)
     public = set(EXPERIMENT.public_files(with_c3o(tmp_path))) - shipped

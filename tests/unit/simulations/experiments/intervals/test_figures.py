@@ -1,4 +1,4 @@
-"""What answers come to: errors, coverage, widths and scores, with bootstrap intervals."""
+"""Tests of evaluation metrics: errors, coverage, widths and scores, with bootstrap intervals."""
 
 import math
 
@@ -23,7 +23,7 @@ def told(seconds: float, group: str = "a", predictor: str = "x") -> Row:
     return AnswerLabel("s", predictor, group).predicted(seconds, ANSWER)
 
 
-def test_errors_are_told_as_they_are_and_with_groups_alike() -> None:
+def test_error_quantiles_are_reported_per_case_and_with_equal_group_weights() -> None:
     cases = [*(told(2.0) for _ in range(8)), told(8.0, "b"), told(8.0, "b")]
     row = q_row(cases)
     assert (row["cases"], row["groups"]) == (10, 2)
@@ -35,7 +35,7 @@ def test_errors_are_told_as_they_are_and_with_groups_alike() -> None:
     assert [row["q50 low"], row["q50 high"]] == pytest.approx([1.0, 4.0])
 
 
-def test_what_lies_outside_counts_twenty_times() -> None:
+def test_interval_score_adds_twenty_times_the_distance_outside() -> None:
     inside, beyond = told(2.0), told(8.0)
     assert interval_score([inside])[0] == pytest.approx(np.log(4))
     assert interval_score([beyond])[0] == pytest.approx(np.log(4) + 20 * np.log(2))
@@ -45,7 +45,7 @@ def test_what_lies_outside_counts_twenty_times() -> None:
     assert cover_row([AnswerLabel("s", "x", "a").labelled_row(1.0, 1.0)]) == {}
 
 
-def test_a_table_has_a_row_for_each_who_answers_and_a_missing_figure_misses_its_target() -> None:
+def test_interval_table_has_a_row_per_predictor_and_missing_value_fails_target() -> None:
     rows = tables([told(1.0), told(3.0), told(1.0, predictor="y")])
     assert [(row["predictor"], row["cases"]) for row in rows] == [("x", 2), ("y", 1)]
     assert most_target("q", rows[0], "q50", 10.0).holds

@@ -1,4 +1,4 @@
-"""What a home says of jobs that it ran, judged on made-up runs."""
+"""Tests of local predictions of jobs that ran before, on synthetic runs."""
 
 import pytest
 
@@ -15,7 +15,9 @@ from fedperf_simulations.experiments.intervals.own_runs import (
 from tests.unit.client.executions import chain_plan, make_execution
 
 
-def test_an_execution_alone_in_a_home_keeps_all_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_prediction_from_a_single_execution_meets_all_targets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(own_runs, "measured_here", list)
     unknown = ExecutionMetadata(rows_known=0.0, description="count at job.py:1")
     executions = [
@@ -30,7 +32,7 @@ def test_an_execution_alone_in_a_home_keeps_all_targets(monkeypatch: pytest.Monk
     assert all(each.holds for each in judged)
 
 
-def test_the_run_that_is_judged_is_left_out_of_the_home() -> None:
+def test_leave_one_out_prediction_is_made_from_the_other_runs() -> None:
     executions = [make_execution(n, workload="often") for n in (10, 11, 12)]
     [first] = predictions_for(executions[1:], executions[:1])
     assert first.median_seconds == pytest.approx(12.0, rel=0.1)

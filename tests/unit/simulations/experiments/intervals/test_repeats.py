@@ -1,4 +1,4 @@
-"""A job that ran k times: homes, orders, and the pooled spread beside the product."""
+"""Tests of jobs that ran k times: training sets, orders, and the pooled-variance baseline."""
 
 from pathlib import Path
 
@@ -49,14 +49,14 @@ def job(number: int, spread: float, runs: int = 12, *, seed: int = 0) -> Repeate
 
 
 @pytest.mark.slow
-def test_own_sets_are_campaigns_and_plans_that_ran_three_times() -> None:
+def test_local_repeat_sets_are_campaigns_and_plans_run_three_times() -> None:
     campaigns = jobs_of(None, CAMPAIGN)
     assert sorted(len(each.runs) for each in campaigns) == [4] * 12 + [10] * 8
     assert len(jobs_of(None, IN_A_ROW)) > 1000
     assert {len(each.runs) for each in jobs_of(None, IN_A_ROW)} == {3}
 
 
-def test_public_sets_are_read_by_configuration_and_in_the_order_of_time(tmp_path: Path) -> None:
+def test_public_repeat_sets_are_grouped_by_configuration(tmp_path: Path) -> None:
     data = with_tokio(with_c3o(tmp_path))
     c3o = jobs_of(data, C3O)
     assert len(c3o) == 8 * 24
@@ -68,7 +68,7 @@ def test_public_sets_are_read_by_configuration_and_in_the_order_of_time(tmp_path
 
 
 @pytest.mark.slow
-def test_homes_with_others_are_narrower_where_jobs_are_quiet_and_all_cover() -> None:
+def test_repeat_intervals_are_narrower_with_other_quiet_jobs_and_keep_coverage() -> None:
     jobs = [job(number, 0.03) for number in range(40)]
     cases = list(asked_of(jobs, TOKIO, draws=15, seed=0))
     rows = rows_of(cases)
@@ -86,7 +86,7 @@ def test_homes_with_others_are_narrower_where_jobs_are_quiet_and_all_cover() -> 
     ]
 
 
-def test_later_runs_are_asked_about_from_those_before_them() -> None:
+def test_later_repeats_are_predicted_from_earlier_runs() -> None:
     drifting = RepeatedJob("a", "a", "a", b"", np.arange(12.0))
     jobs = [drifting, *(job(number, 0.1) for number in range(5))]
     later = [
@@ -98,7 +98,7 @@ def test_later_runs_are_asked_about_from_those_before_them() -> None:
     assert all(float(str(each["seconds"])) > float(str(each[MEDIAN])) for each in later)
 
 
-def test_the_pooled_spread_leaves_the_kin_of_the_job_out() -> None:
+def test_pooled_spread_excludes_jobs_of_the_same_group() -> None:
     wild = RepeatedJob("wild", "w", "w", b"", np.array([0.0, 5.0, -5.0]))
     quiet = [job(number, 0.01, 3) for number in range(8)]
     spread = PooledSpread.of([wild, *quiet], 1, ANY_ORDER, rng=np.random.default_rng(0))
@@ -109,7 +109,7 @@ def test_the_pooled_spread_leaves_the_kin_of_the_job_out() -> None:
 
 
 @pytest.mark.slow
-def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) -> None:
+def test_repeat_tables_cover_column_predictions_and_targets_are_finite(tmp_path: Path) -> None:
     data = with_tokio(with_c3o(tmp_path))
     cases = [
         row
@@ -128,7 +128,7 @@ def test_tables_answer_by_columns_and_every_target_has_a_figure(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_interval_that_is_half_as_wide_is_noticed() -> None:
+def test_repeat_intervals_of_half_width_have_lower_coverage_and_worse_score() -> None:
     jobs = [job(number, 0.2, seed=4) for number in range(60)]
     cases = where(list(asked_of(jobs, TOKIO, draws=30, seed=1)), predictor=OURS)
     words = situation(TOKIO, 10, ANY_ORDER, home=OTHERS)
@@ -148,6 +148,6 @@ def test_an_interval_that_is_half_as_wide_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("of", [TOKIO, C3O])
-def test_a_set_that_is_not_there_is_named(tmp_path: Path, of: str) -> None:
+def test_repeat_set_with_missing_data_is_refused(tmp_path: Path, of: str) -> None:
     with pytest.raises(MissingDataError, match="not there"):
         jobs_of(tmp_path, of)

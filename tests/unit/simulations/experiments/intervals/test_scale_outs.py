@@ -1,4 +1,4 @@
-"""Few configurations known: who answers, what is compared, on made-up slices."""
+"""Tests of predictions from few known configurations and their baselines, on synthetic slices."""
 
 from pathlib import Path
 
@@ -27,7 +27,9 @@ def case(of: str, name: str, group: int, mape: float) -> Row:
     return {**row, **(told if name == OURS else {scale_outs.LOG_ERROR: 0.1})}
 
 
-def test_everybody_answers_from_one_known_configuration_on(tmp_path: Path) -> None:
+def test_scale_out_part_evaluates_all_predictors_from_one_known_configuration(
+    tmp_path: Path,
+) -> None:
     data = with_c3o(tmp_path / "data")
     cases = PART.cases(Settings(seed=0, out=tmp_path, data=data, quick=True))
     assert len(cases) == 2 * 3 * (1 + len(OPPONENTS))
@@ -39,7 +41,7 @@ def test_everybody_answers_from_one_known_configuration_on(tmp_path: Path) -> No
     assert all(np.isfinite(each.value) for each in targets)
 
 
-def test_a_slope_prior_alone_knows_the_direction(tmp_path: Path) -> None:
+def test_slope_prior_from_one_configuration_decreases_with_nodes(tmp_path: Path) -> None:
     one = slices(with_c3o(tmp_path))[0]
     layout = one.layout
     features = layout.samples(one.configurations.table).features
@@ -50,7 +52,7 @@ def test_a_slope_prior_alone_knows_the_direction(tmp_path: Path) -> None:
     assert (np.diff(said) < 0).all()
 
 
-def test_the_best_opponent_of_a_number_is_the_same_in_all_its_cases() -> None:
+def test_scale_out_target_compares_with_one_best_baseline_over_all_cases() -> None:
     cases = []
     for known in (1, 2, 3):
         for group in range(20):

@@ -1,4 +1,4 @@
-"""Logs of others: what is read, who answers, and what is compared; on made-up logs."""
+"""Tests of the part on public Spark logs: input, predictors and targets, on synthetic logs."""
 
 from pathlib import Path
 
@@ -40,15 +40,17 @@ from fedperf_simulations.experiments.intervals.spark_logs import (
     queries,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from tests.unit.simulations.experiments.intervals import made_up_queries
+from tests.unit.simulations.experiments.intervals import synthetic_queries
 
 GROUPS = {"a": ("a_log",), "b": ("b_log",), "c": ("c_log",)}
 
 
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Three groups of 5, 4 and 3 queries; the files are there, the queries are made up."""
-    found = {name: made_up_queries.queries(5 - seed, seed=seed) for seed, name in enumerate(GROUPS)}
+    """Write placeholder files of three groups with 5, 4 and 3 synthetic queries."""
+    found = {
+        name: synthetic_queries.queries(5 - seed, seed=seed) for seed, name in enumerate(GROUPS)
+    }
     monkeypatch.setattr(spark_logs, "GROUPS", GROUPS)
     monkeypatch.setattr(spark_logs, "queries", lambda _, group: found[group])
     folder = tmp_path / "data" / FOLDER
@@ -58,13 +60,13 @@ def made_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def test_the_list_is_of_21_groups_and_30_logs() -> None:
+def test_spark_log_list_has_21_groups_and_30_logs() -> None:
     names = [name for each in spark_logs.GROUPS.values() for name in each]
     assert (len(spark_logs.GROUPS), len(names), len(set(names))) == (21, 30, 30)
     assert LISTED == 66
 
 
-def test_queries_are_read_as_users_read_them(
+def test_spark_log_queries_are_read_from_plain_and_rolled_logs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(spark_logs, "GROUPS", {"a": ("one", "rolled")})
@@ -78,14 +80,14 @@ def test_queries_are_read_as_users_read_them(
     assert all(each.is_ok for each in found)
 
 
-def test_logs_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_spark_logs_missing_are_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="FEDPERF_DATA"):
         files(None)
     with pytest.raises(MissingDataError, match="nds_q72"):
         files(tmp_path)
 
 
-def test_everybody_is_asked_about_every_query_with_both_kinds_of_information(
+def test_spark_log_part_evaluates_all_predictors_with_both_cardinality_modes(
     made_up: Path, tmp_path: Path
 ) -> None:
     cases = PART.cases(Settings(seed=0, out=tmp_path, data=made_up, quick=True))
@@ -104,7 +106,7 @@ def test_everybody_is_asked_about_every_query_with_both_kinds_of_information(
     once = {(CONSTANTS, TRUE_ROWS), (ON_ROWS, TRUE_ROWS), (ON_BYTES, KNOWN_BEFORE)}
     assert {key for key, count in asked.items() if count == 12} == both | once
     own = [each for each in cases if each[SITUATION] == "Spark logs, 3 own runs"]
-    # Groups of five and four have more than three.
+    # Groups of five and four queries have more than three.
     assert len(own) == (2 + 1) * 2 * 2
     assert {each[GROUP] for each in own} == {"a", "b"}
     known = where(own, predictor=LOCAL, information=TRUE_ROWS)
@@ -126,12 +128,12 @@ def test_everybody_is_asked_about_every_query_with_both_kinds_of_information(
     assert all(np.isfinite(each.value) for each in targets)
 
 
-def test_regressions_have_not_seen_the_group_that_they_answer_for(
+def test_spark_log_regression_is_trained_without_the_predicted_group(
     made_up: Path, tmp_path: Path
 ) -> None:
     settings = Settings(seed=0, out=tmp_path, data=made_up, quick=True)
     before = where(PART.cases(settings), predictor=ON_ROWS)
-    slow = [made_up_queries.query(n, rows=1e5, seconds=5000.0) for n in range(5)]
+    slow = [synthetic_queries.query(n, rows=1e5, seconds=5000.0) for n in range(5)]
     others = {name: spark_logs.queries(made_up, name) for name in ("b", "c")}
     again = spark_logs._nothing_own(made_up)
     np.testing.assert_array_equal(
@@ -143,7 +145,7 @@ def test_regressions_have_not_seen_the_group_that_they_answer_for(
     assert column(changed, MEDIAN).max() < 15
 
 
-def test_coverage_that_lies_beside_the_level_misses_its_target() -> None:
+def test_spark_log_coverage_above_or_below_the_level_misses_its_target() -> None:
     def cases(share: float) -> list[Row]:
         found: list[Row] = []
         for number in range(60):

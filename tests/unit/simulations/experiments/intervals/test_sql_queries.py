@@ -1,4 +1,4 @@
-"""Judged SQL: what the start has not seen, who answers, and what is compared."""
+"""Tests of the held-out SQL part: excluded training plans, predictors and comparisons."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,7 +33,7 @@ from fedperf_simulations.experiments.intervals.sql_queries import (
     training_without,
 )
 from fedperf_simulations.harness.experiment import Settings
-from tests.unit.simulations.experiments.intervals.made_up_queries import queries, query
+from tests.unit.simulations.experiments.intervals.synthetic_queries import queries, query
 
 SORT, JOIN = OperatorKind.SORT, OperatorKind.WINDOW
 
@@ -43,7 +43,7 @@ def measured(executions: Sequence[Execution]) -> Measurements:
 
 
 def judged() -> list[SqlRun]:
-    """Three queries, one of each family, at two sizes in two storages; once on Spark."""
+    """Return three queries, one per family, at two sizes in two storages and once on Spark."""
     found = []
     for number, family in enumerate(("tpch", "orders", "telemetry")):
         name = f"judged/{family}/q{number}"
@@ -77,7 +77,7 @@ def set_of_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
+def test_pretrained_model_for_held_out_sql_excludes_its_families_and_shapes() -> None:
     asked = query(0, rows=1e4, seconds=1.0, kinds=(SORT,))
     alike = query(1, rows=1e6, seconds=1.0, kinds=(SORT,), workload="relational-1")
     other_plan = replace(query(2, rows=10, seconds=1.0), workload="relational-1")
@@ -93,11 +93,11 @@ def test_the_start_has_seen_neither_the_family_nor_a_judged_shape() -> None:
         1e4,
         77,
     }
-    # A session's plan is learnt twice: as counted, and with what was known before.
+    # A session's plan is used twice: with actual and with estimated cardinalities.
     assert len(training_plan.questions) == 3
 
 
-def test_runs_have_their_engine_family_and_storage(set_of_judged: Path) -> None:
+def test_held_out_sql_runs_have_engine_family_and_storage(set_of_judged: Path) -> None:
     assert set_of_judged.is_dir()
     runs = held_out_runs()
     assert len(runs) == 24
@@ -106,7 +106,7 @@ def test_runs_have_their_engine_family_and_storage(set_of_judged: Path) -> None:
     assert {each.storage for each in runs} == {"parquet", "native"}
 
 
-def test_every_run_is_answered_and_figures_are_by_family_storage_and_size(
+def test_held_out_sql_part_reports_errors_by_family_storage_and_size(
     set_of_judged: Path,
 ) -> None:
     settings = Settings(seed=0, out=set_of_judged, quick=True)
@@ -138,7 +138,9 @@ def test_every_run_is_answered_and_figures_are_by_family_storage_and_size(
     assert (settings.models / "without-judged.safetensors").is_file()
 
 
-def test_sessions_that_were_not_measured_yet_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_held_out_sql_sessions_missing_are_named_in_the_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sql_queries, "HELD_OUT_SESSIONS", "no_such_sessions")
     with pytest.raises(MissingDataError, match="no_such_sessions"):
         PART.files(None)

@@ -1,4 +1,4 @@
-"""Homes that are asked about a platform that they never ran."""
+"""Tests of predictions for a platform without local executions."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,11 +22,11 @@ from fedperf_simulations.experiments.intervals.unknown_kinds import (
     situation,
 )
 from fedperf_simulations.harness.experiment import Settings
-from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+from tests.unit.simulations.experiments.intervals.synthetic_queries import queries
 
 
 def sessions() -> Iterator[Execution]:
-    """35 of two queries each."""
+    """Yield 35 sessions of two queries each."""
     for number in range(35):
         for step, each in enumerate(queries(2, seed=number)):
             yield replace(each, execution_id=f"spark-{number:03d}-{step:03d}-0")
@@ -47,7 +47,7 @@ def _made_up_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOMES)
-def test_a_home_never_ran_what_it_is_asked_about(name: str) -> None:
+def test_unknown_platform_training_data_contains_no_run_of_the_query_platform(name: str) -> None:
     kind = HOMES[name]
     held = list(_held(kind, np.random.default_rng(0)))
     assert not [each for each in held if kind.query_platform in each.plan.platforms]
@@ -57,7 +57,7 @@ def test_a_home_never_ran_what_it_is_asked_about(name: str) -> None:
     assert {each.workload for each in held}.isdisjoint(each.workload for each in asked)
 
 
-def test_homes_hold_what_their_names_say() -> None:
+def test_unknown_platform_training_sets_have_the_sizes_of_their_names() -> None:
     held = {name: list(_held(kind, np.random.default_rng(1))) for name, kind in HOMES.items()}
     counts = {name: len(each) for name, each in held.items()}
     assert len(HOMES) == 8
@@ -72,7 +72,7 @@ def test_homes_hold_what_their_names_say() -> None:
 
 
 @pytest.mark.slow
-def test_own_answers_are_compared_with_the_start_alone(
+def test_unknown_platform_predictions_are_compared_with_the_pretrained_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     few = {name: HOMES[name] for name in ("12 Polars jobs", "a campaign of 40 runs")}

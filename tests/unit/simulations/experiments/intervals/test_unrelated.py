@@ -1,4 +1,4 @@
-"""One workload more that has nothing to do with what is asked."""
+"""Tests of predictions with one more workload that is unrelated to the query."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from fedperf_simulations.experiments.intervals import unrelated
 from fedperf_simulations.experiments.intervals.figures import SITUATION
 from fedperf_simulations.experiments.intervals.unrelated import ADDED, LIMITS, PART, RUNS, _Home
 from fedperf_simulations.harness.experiment import Settings
-from tests.unit.simulations.experiments.intervals.made_up_queries import queries
+from tests.unit.simulations.experiments.intervals.synthetic_queries import queries
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unrelated, "HOMES", {"12 profiles": _Home(duckdb=12)})
 
 
-def test_other_engines_and_commands_move_nothing(tmp_path: Path) -> None:
+def test_unrelated_commands_and_other_engines_do_not_change_predictions(tmp_path: Path) -> None:
     cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
     assert len(cases) == len(ADDED) * len(RUNS) * 10
     rows = {str(row[SITUATION]): row for row in PART.rows(cases)}
@@ -39,7 +39,7 @@ def test_other_engines_and_commands_move_nothing(tmp_path: Path) -> None:
     assert len(targets) == len(ADDED) * len(LIMITS)
 
 
-def test_runs_of_the_added_workload_are_one_workload_after_all_others() -> None:
+def test_unrelated_workload_runs_are_later_than_all_others() -> None:
     [added, *own] = queries(5, seed=1)
     noise = unrelated.NOISE_SD * np.ones(3)
     runs = list(unrelated._repeated([added], noise, own))

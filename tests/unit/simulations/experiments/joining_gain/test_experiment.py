@@ -1,4 +1,4 @@
-"""The experiment on what joining gains: rows, changes and targets."""
+"""Tests of the experiment on the gain of joining: rows, changes and targets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ NAMES = {
 
 
 def cases(new_participant: int, own: int, **mape: float) -> list[Row]:
-    """Two seeds, 1 point beside the mean."""
+    """Return cases of two seeds, 1 point below and above the mean."""
     return [
         {
             "newcomer": new_participant,
@@ -61,7 +61,7 @@ TABLE = GainTable.of(
 )
 
 
-def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
+def test_gain_changes_are_paired_against_the_best_local_baseline() -> None:
     assert TABLE.strongest(3) == LOCAL_PROCESS
     assert TABLE.strongest(10) == LOCAL
     assert TABLE.strongest(0) is None
@@ -79,7 +79,7 @@ def test_changes_are_paired_and_against_the_strongest_in_hindsight() -> None:
     assert rows[LOCAL, 3]["vs local, %"] is None
 
 
-def test_harm_is_the_worst_of_all_from_ten_executions_on() -> None:
+def test_gain_harm_target_is_the_worst_change_from_ten_executions() -> None:
     tables = {name: GainTable({}, {}, {}) for name in WORLDS} | {C3O: TABLE}
     found = {each.what: each for each in _targets(tables)}
     harm = next(each for what, each in found.items() if what.startswith("most that joining"))
@@ -90,13 +90,13 @@ def test_harm_is_the_worst_of_all_from_ten_executions_on() -> None:
     assert (gain.limit, gain.holds) == (-30, False)
 
 
-def test_every_figure_that_was_promised_is_of_a_data_set_that_is_run() -> None:
+def test_gain_targets_refer_only_to_data_sets_that_are_run() -> None:
     assert {data for data, *_ in MOST_CHANGE} <= set(WORLDS)
     assert {rival for _, _, rival, _ in MOST_CHANGE} == {STRONGEST, WITH_PUBLIC}
 
 
 @pytest.mark.slow
-def test_a_quick_run_judges_one_newcomer_of_each_data_set(tmp_path: Path) -> None:
+def test_quick_gain_run_evaluates_one_new_participant_per_data_set(tmp_path: Path) -> None:
     folder = public_data("tokio-abc")
     public_data("c3o-experiments")
     settings = Settings(seed=1, out=tmp_path, data=folder, quick=True)

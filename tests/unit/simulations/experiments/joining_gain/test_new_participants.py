@@ -1,4 +1,4 @@
-"""Newcomers: who is judged, on what, and that more knowledge shows."""
+"""Tests of new participants: their evaluation, and lower errors with more knowledge."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,10 @@ ROWS = 40
 
 
 def judged(own: int) -> Predictors:
-    """A newcomer whose truth joining gave to 5 %, and of which the start knows nothing."""
+    """Return the evaluated predictors of a new participant.
+
+    The shared model is accurate to 5 %, and the pretrained model has no information.
+    """
     rng = np.random.default_rng(0)
     features = rng.uniform(-1, 1, (ROWS, 2))
     truth = 3 + features @ np.array([1.0, -0.5]) + 0.5 * features[:, 0] ** 2
@@ -36,8 +39,11 @@ def judged(own: int) -> Predictors:
     return judge_tables(rows, order[:own], order[own:], {JOINED: told}, start=start, seed=0)
 
 
-def test_three_executions_of_a_public_job_are_not_extrapolated_beyond_reason() -> None:
-    """It ran 162, 432 and 10,901 s here; a line through these said days of what takes minutes."""
+def test_local_prediction_from_three_executions_has_bounded_extrapolation_error() -> None:
+    """The job ran 162, 432 and 10,901 s here.
+
+    A line through these points would predict days for runs of minutes.
+    """
     slices = c3o.load(public_data("c3o-experiments")).slices.of("sgd r4.2xlarge 3e+08")
     count = len(slices)
     rows = TableRows(slices.features, slices.log_seconds, np.arange(count))
@@ -52,7 +58,7 @@ def test_three_executions_of_a_public_job_are_not_extrapolated_beyond_reason() -
     assert process < 150
 
 
-def test_without_own_executions_nobody_is_local_and_joining_is_all_there_is() -> None:
+def test_new_participant_without_executions_uses_shared_predictions_only() -> None:
     found = judged(0)
     assert set(found) == {PUBLIC_AS_IS, WITH_PUBLIC, as_is(JOINED), personalized(JOINED)}
     assert found[personalized(JOINED)].mape == pytest.approx(found[as_is(JOINED)].mape)
@@ -60,14 +66,14 @@ def test_without_own_executions_nobody_is_local_and_joining_is_all_there_is() ->
 
 
 @pytest.mark.slow
-def test_what_joining_gave_helps_most_with_few_own_executions() -> None:
+def test_shared_predictions_help_most_with_few_local_executions() -> None:
     few = judged(3)
     assert {*LOCALS, personalized(JOINED)} <= set(few)
     assert few[personalized(JOINED)].mape < 0.5 * min(few[LOCAL].mape, few[LOCAL_PROCESS].mape)
     assert judged(25)[LOCAL_PROCESS].mape < 0.5 * few[LOCAL_PROCESS].mape
 
 
-def test_errors_are_in_percent_of_what_was_measured() -> None:
+def test_predictor_errors_are_percent_of_measured_time() -> None:
     found = PredictorErrors.of(np.log([2.0, 1.0]), np.log([1.0, 2.0]))
     assert found.mape == pytest.approx(75.0)
     assert found.q50 == pytest.approx(2.0)

@@ -1,4 +1,4 @@
-"""The benchmark of the optimizer, small, and its parts."""
+"""Tests of the benchmark of the optimizer, in a small form, and of its parts."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -44,7 +44,7 @@ CLUSTER = ClusterConfig(1, 2, 2**33)
 
 
 @pytest.mark.slow
-def test_the_benchmark_runs_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_quick_optimizer_benchmark_has_expected_rows_and_resumes(tmp_path: Path) -> None:
     settings = Settings(seed=0, out=tmp_path, quick=True)
     outcome = EXPERIMENT.run(settings)
     exact = [row for row in outcome.rows if row["method"] == FRONTIER]
@@ -68,7 +68,7 @@ def a_row(what: str, size: str | None, **values: Value) -> Row:
 def rows_with(
     *, median: float = 29.0, wide: float = 299.0, regret: float = 0.0, equal: float = 1.0
 ) -> list[Row]:
-    """As the benchmark makes them, with others around that no target is about."""
+    """Return rows as the benchmark writes them, with additional rows outside all targets."""
     return [
         a_row(CHOICE, "5 x 3", median_ms=1e6, best_ms=1e6),
         {**a_row(CHOICE, "25 x 3", median_ms=1e6, best_ms=1e6), "method": "beam"},
@@ -92,14 +92,14 @@ def rows_with(
         ({"median": float("nan")}, [1, 2]),
     ],
 )
-def test_targets_are_computed_from_the_rows(
+def test_optimizer_targets_are_computed_from_the_rows(
     wrong: Mapping[str, float], missed: Sequence[int]
 ) -> None:
     targets = targets_of(rows_with(**wrong))
     assert [place for place, target in enumerate(targets) if not target.holds] == missed
 
 
-def test_the_chart_has_a_line_per_method_and_no_other_number_of_platforms() -> None:
+def test_optimizer_chart_has_one_line_per_method_for_three_platforms() -> None:
     names = [*SEARCHES, "exhaustive", ONE_BY_ONE]
     times: list[Row] = [
         {"what": CHOICE, "method": str(name), "size": size, "median_ms": 7.0}
@@ -113,7 +113,7 @@ def test_the_chart_has_a_line_per_method_and_no_other_number_of_platforms() -> N
     assert optimization_time([*times, other]) == chart
 
 
-def test_every_way_to_choose_is_timed_equally_often() -> None:
+def test_optimizer_measurement_times_every_method_equally_often() -> None:
     task = TimingTask(operators=4, platforms=2, workflows=2, repeats=1, seed=3, one_by_one=True)
     found = measure(task)
     assert list(found) == [*SEARCHES, "exhaustive", ONE_BY_ONE]
@@ -122,16 +122,16 @@ def test_every_way_to_choose_is_timed_equally_often() -> None:
     plans = {name: [count for _, count in taken] for name, taken in found.items()}
     assert plans["exhaustive"] == [2**4, 2**4]
     assert max(plans[GREEDY]) <= 1 + 2
-    assert plans[ONE_BY_ONE] == [2 + 4 + 8 + 8] * 2  # two, then all pairs kept, each extended
+    assert plans[ONE_BY_ONE] == [2 + 4 + 8 + 8] * 2  # two, then all pairs, each extended
 
 
-def test_too_many_assignments_are_not_all_timed() -> None:
+def test_optimizer_measurement_skips_exhaustive_search_for_many_assignments() -> None:
     found = measure(TimingTask(operators=13, platforms=2, workflows=1, repeats=1, seed=0))
     assert "exhaustive" not in found
     assert ONE_BY_ONE not in found
 
 
-def test_the_exact_search_gives_nothing_away_and_who_keeps_less_apart_does() -> None:
+def test_exact_search_has_no_regret_and_pruned_searches_do() -> None:
     found = regrets(np.random.default_rng(1), 25, 3, workflows=20)
     exact, greedy, delayed = found[FRONTIER], found["greedy"], found["delayed greedy, last two"]
     assert (exact["optimal"], exact["mean_regret"], exact["max_regret"]) == (1, 0, 0)
@@ -143,7 +143,7 @@ def test_the_exact_search_gives_nothing_away_and_who_keeps_less_apart_does() -> 
 
 
 def doubled(costs: AdditiveCosts) -> SearchResult:
-    """As many plans with the right costs as there are, but one of them twice."""
+    """Return as many plans with the right costs, but one of them twice."""
     right = cheapest_plans(costs, BEST)
     plans = right.plans.copy()
     plans[-1] = plans[0]
@@ -156,7 +156,7 @@ def dearer(costs: AdditiveCosts) -> SearchResult:
     return SearchResult(right.plans, seconds, is_exact=True, candidates=0)
 
 
-def test_the_exact_search_is_equal_to_brute_force() -> None:
+def test_exact_search_equals_brute_force_on_random_workflows() -> None:
     assert equal_to_brute_force(np.random.default_rng(2), 3, workflows=60) == 60
 
 
@@ -169,14 +169,14 @@ def test_the_exact_search_is_equal_to_brute_force() -> None:
         partial(pruned_search, rule=PruningRule.OPEN_FRONTIER, count=BEST),
     ],
 )
-def test_brute_force_finds_out_a_search_that_is_wrong(search: object) -> None:
+def test_brute_force_comparison_detects_incorrect_searches(search: object) -> None:
     rng = np.random.default_rng(2)
     equal = equal_to_brute_force(rng, 3, workflows=60, search=search)  # type: ignore[arg-type]
     assert equal < 60
 
 
-def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform() -> None:
-    """The model is a fake by which everything is fastest where its place in the order says."""
+def test_published_search_predicts_every_kept_partial_plan_on_every_platform() -> None:
+    """The fake model is fastest where each operator has the platform that follows its position."""
     rng = np.random.default_rng(4)
     costs = random_costs(rng, random_workflow(rng, 6), 3)
     asked: list[PlanOnCluster] = []
@@ -199,12 +199,12 @@ def test_the_published_search_asks_about_every_kept_sub_plan_on_every_platform()
 
 
 def flows(of: Workflow) -> list[tuple[float, float]]:
-    """Edges, whatever the order in which operators are written down: by their rows."""
+    """Return the edges by the rows of their operators, independent of operator order."""
     rows = [operator.output_rows for operator in of.operators]
     return sorted((rows[parent], rows[child]) for parent, child in of.edges)
 
 
-def test_random_workflows_are_of_all_shapes_and_follow_from_the_generator() -> None:
+def test_random_workflows_are_seeded_and_cover_shapes_and_widths() -> None:
     one, again = (random_workflow(np.random.default_rng(5), 200) for _ in range(2))
     assert one == again
     shares = np.bincount([len(each.inputs) for each in one.operators], minlength=3) / 200
@@ -216,7 +216,7 @@ def test_random_workflows_are_of_all_shapes_and_follow_from_the_generator() -> N
         assert width(drawn, narrow_order(drawn, 3)) == open_at_once
 
 
-def test_knotty_costs_have_all_knots() -> None:
+def test_knotty_costs_include_forbidden_free_and_integer_costs() -> None:
     rng = np.random.default_rng(7)
     drawn = [knotty_costs(rng, random_workflow(rng, 7), 3) for _ in range(40)]
     assert any(not each.allowed.all() for each in drawn)

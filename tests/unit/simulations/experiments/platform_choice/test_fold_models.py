@@ -1,4 +1,4 @@
-"""A model of a fold has seen nothing of it."""
+"""Tests of fold models: their training plans exclude every workload of the fold."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from fedperf_simulations.corpus.comparisons import FOLDS
 from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.experiments.platform_choice.models import Folds, answers
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers, questions
-from tests.unit.simulations.compared import (
+from tests.unit.simulations.comparison_cases import (
     CLUSTER,
     DUCKDB,
     PANDAS,
@@ -28,7 +28,7 @@ from tests.unit.simulations.compared import (
 
 
 def measurements() -> Measurements:
-    """Cases whose seconds, and whose prefixes' seconds, tell the workload."""
+    """Return cases whose seconds, and those of their prefixes, identify the workload."""
     cases = tuple(
         case(
             f"c{number}",
@@ -44,7 +44,7 @@ def measurements() -> Measurements:
     return Measurements(cases, (), prefixes, seed=0)
 
 
-def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
+def test_fold_training_plan_excludes_workloads_of_the_held_out_fold() -> None:
     folds = Folds.of(measurements())
     for fold in range(FOLDS):
         asked = {each.seconds[everywhere(DUCKDB)] for each in folds.held_out_cases(fold)}
@@ -52,10 +52,10 @@ def test_no_workload_of_a_fold_is_in_its_lesson() -> None:
         assert asked
         assert asked | set(learnt) == {1.0 + number for number in range(20)}
         assert not asked & set(learnt)
-        assert len(learnt) == 2 * len(set(learnt))  # the plan that ended well and the prefix
+        assert len(learnt) == 2 * len(set(learnt))  # the successful plan and the prefix
 
 
-def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> None:
+def test_fold_training_plan_adds_further_cases_except_held_out_workloads() -> None:
     known = measurements()
     further = (
         case("c0", {everywhere(DUCKDB): 100.0}, workload="w0"),
@@ -69,7 +69,7 @@ def test_lessons_are_learnt_from_but_not_those_of_a_workload_of_the_fold() -> No
         assert (100.0 in learnt) is (folds.fold_of["w0"] != fold)
 
 
-def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None:
+def test_training_plan_groups_plans_by_workflow_and_cluster() -> None:
     plans = [
         MeasuredPlan(Plan(workflow(rows), everywhere(platform)), cluster, 0.0)
         for rows in (10, 1000)
@@ -79,7 +79,7 @@ def test_plans_of_one_workflow_on_one_cluster_answer_the_same_question() -> None
     assert TrainingPlan.of(plans).queries.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_answers_are_one_per_plan_of_the_fold_with_what_was_counted_and_known_before() -> None:
+def test_fold_predictions_cover_each_plan_with_both_cardinality_modes() -> None:
     folds = Folds.of(measurements())
 
     def learn(fold: int) -> PredictLog:

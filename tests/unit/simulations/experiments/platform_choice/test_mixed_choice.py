@@ -1,4 +1,4 @@
-"""Regret of mixed plans is told by plans that ran side by side."""
+"""Tests of the choice of mixed plans: regret is computed from plans rerun side by side."""
 
 import math
 from collections.abc import Sequence
@@ -30,7 +30,14 @@ from fedperf_simulations.experiments.platform_choice.models import (
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
-from tests.unit.simulations.compared import DUCKDB, PANDAS, POLARS, PROGRAM, case, everywhere
+from tests.unit.simulations.comparison_cases import (
+    DUCKDB,
+    PANDAS,
+    POLARS,
+    PROGRAM,
+    case,
+    everywhere,
+)
 
 MIXED = (DUCKDB, DUCKDB, POLARS, POLARS)
 OTHERS = [
@@ -43,17 +50,17 @@ def exhaustive() -> Case:
     return case("x1", {**seconds, everywhere(POLARS): 2.0, everywhere(PANDAS): 11.0, MIXED: 1.0})
 
 
-def test_a_sink_runs_where_its_input_does() -> None:
+def test_sink_is_placed_on_the_platform_of_its_input() -> None:
     assert sinks_at_home(PROGRAM, (DUCKDB, DUCKDB, POLARS, PANDAS)) == MIXED
 
 
-def test_the_rule_per_class_is_the_best_in_hindsight() -> None:
+def test_best_rule_per_class_is_selected_in_hindsight() -> None:
     rules = rules_of_thumb([exhaustive()])
     assert rules["always pandas"] == {"x1": everywhere(PANDAS)}
     assert rules["best rule per class"] == {"x1": everywhere(POLARS)}
 
 
-def test_what_was_said_and_the_fastest_of_the_log_run_side_by_side() -> None:
+def test_rerun_row_reruns_chosen_and_fastest_logged_plans_once_each() -> None:
     asked: list[Assignment] = []
 
     def rerun(_: Case, plans: Sequence[Assignment]) -> dict[Assignment, float]:
@@ -70,7 +77,7 @@ def test_what_was_said_and_the_fastest_of_the_log_run_side_by_side() -> None:
     assert row[BEST_ALONE_AGAIN] == 0.5
 
 
-def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
+def test_mixed_plan_regret_is_relative_to_the_fastest_rerun() -> None:
     cells: list[dict[str, float | None]] = [
         {FASTEST: 1.0, CHOICE: 1.0, "rule": 1.05},
         {FASTEST: 2.0, CHOICE: 2.4, "rule": None},  # its runs failed
@@ -83,12 +90,12 @@ def test_regret_is_told_by_the_fastest_of_the_second_runs() -> None:
     assert rule["median"] == pytest.approx((0.05 + 100) / 2)
 
 
-def test_the_best_single_platform_is_that_of_each_case() -> None:
+def test_best_alone_returns_the_fastest_single_platform_of_each_case() -> None:
     other = case("x2", {everywhere(POLARS): 2.0, everywhere(PANDAS): 1.5, MIXED: 1.0})
     assert best_alone([exhaustive(), other]) == {"x1": everywhere(POLARS), "x2": everywhere(PANDAS)}
 
 
-def test_a_rival_chooses_among_all_assignments_that_were_measured() -> None:
+def test_baseline_choice_is_made_among_all_measured_assignments() -> None:
     logs = np.log(list(exhaustive().seconds.values()))
     assert least_said(ModelAnswers("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
     assert least_said(ModelAnswers("false", {"x1": -logs}), [exhaustive()]) == {
@@ -96,7 +103,7 @@ def test_a_rival_chooses_among_all_assignments_that_were_measured() -> None:
     }
 
 
-def test_a_plan_that_failed_does_not_make_a_comparison_infinite() -> None:
+def test_failed_plan_keeps_the_regret_comparison_finite() -> None:
     cells: list[dict[str, float | None]] = [
         {FASTEST: 1.0, CHOICE: None, "a": 1.5, "b": None},
         {FASTEST: 1.0, CHOICE: 1.1, "a": 1.5, "b": None},
@@ -106,10 +113,10 @@ def test_a_plan_that_failed_does_not_make_a_comparison_infinite() -> None:
 
 
 @pytest.mark.parametrize(("saved", "expected"), [(0.01, everywhere(POLARS)), (3.0, MIXED)])
-def test_a_difference_that_cannot_be_told_changes_nothing(
+def test_robust_plan_ignores_savings_below_the_prediction_error(
     saved: float, expected: Assignment
 ) -> None:
-    """A start is off by a factor of some; what it misjudges on all platforms cancels."""
+    """A pretrained model errs by a factor. An error shared by all platforms cancels."""
 
     def answer(questions: Sequence[PlanOnCluster]) -> Floats:
         on_polars = [set(each.plan.platforms) == {POLARS} for each in questions]
@@ -119,7 +126,7 @@ def test_a_difference_that_cannot_be_told_changes_nothing(
     assert robust_plan(exhaustive(), MIXED, answer, information=TRUE_ROWS) == expected
 
 
-def test_mixed_plans_are_covered_by_what_is_claimed_of_the_start() -> None:
+def test_mixed_plan_coverage_uses_the_pretrained_interval_width() -> None:
     about = said_of(
         exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=TRUE_ROWS
     )
@@ -128,7 +135,7 @@ def test_mixed_plans_are_covered_by_what_is_claimed_of_the_start() -> None:
     assert covered_row(cells, CHOICE)["covered"] == 0.5
 
 
-def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
+def test_chosen_plan_has_the_lowest_predicted_run_time() -> None:
     def answer(questions: Sequence[PlanOnCluster]) -> Floats:
         return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
 
@@ -138,7 +145,7 @@ def test_the_optimizer_chooses_what_is_predicted_to_be_fastest() -> None:
         assert sinks_at_home(PROGRAM, found) == found
 
 
-def test_known_before_the_optimizer_sees_no_row_that_a_run_counted() -> None:
+def test_chosen_plan_before_a_run_uses_estimated_cardinalities_only() -> None:
     rows: set[float] = set()
 
     def answer(questions: Sequence[PlanOnCluster]) -> Floats:

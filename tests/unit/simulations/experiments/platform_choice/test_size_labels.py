@@ -1,4 +1,4 @@
-"""Labels between sizes are judged on sizes that no rule was told."""
+"""Tests of labels between input sizes: errors are computed at sizes withheld from the rules."""
 
 import math
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import pytest
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.corpus.measured_log import Role
 from fedperf_simulations.experiments.platform_choice.tables import TOLD, label_rows
-from tests.unit.simulations.compared import DUCKDB, case, everywhere
+from tests.unit.simulations.comparison_cases import DUCKDB, case, everywhere
 
 ASKED = (300_000, 1_000_000, 3_000_000)
 
@@ -23,14 +23,14 @@ def series(seconds: Callable[[int], float]) -> list[Case]:
     ]  # fmt: skip
 
 
-def test_a_power_law_is_labelled_without_error_in_logarithms() -> None:
+def test_log_interpolations_have_no_error_on_a_power_law_series() -> None:
     rows = {str(row["rule"]): row for row in label_rows(series(lambda rows: 1e-6 * rows**0.8))}
     assert rows["monotone in logs"]["relative error"] == pytest.approx(0, abs=1e-9)
     assert rows["published in logs"]["relative error"] == pytest.approx(0, abs=1e-6)
     assert all(row["labels"] == len(ASKED) for row in rows.values())
 
 
-def test_the_published_rule_gives_negative_run_times() -> None:
+def test_published_interpolation_yields_negative_times_on_a_steep_series() -> None:
     steep = series(lambda rows: 0.005 + 1e-7 * rows + (0.02 if rows == 30_000 else 0.0))
     rows = {str(row["rule"]): row for row in label_rows(steep)}
     negative = {name: row["negative"] for name, row in rows.items()}
@@ -38,6 +38,6 @@ def test_the_published_rule_gives_negative_run_times() -> None:
     assert set(negative.values()) == {0}
 
 
-def test_a_curve_with_a_failed_size_is_left_out() -> None:
+def test_interpolation_errors_exclude_a_series_with_a_failed_size() -> None:
     [first, *_] = label_rows(series(lambda rows: math.inf if rows == TOLD[2] else 1.0))
     assert (first["labels"], first["relative error"]) == (0, None)

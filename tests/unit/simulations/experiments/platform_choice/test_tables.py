@@ -1,4 +1,4 @@
-"""Accuracy and choice tables count what they say they count."""
+"""Tests of the accuracy and choice tables: which cases and plans they count."""
 
 import math
 from dataclasses import replace
@@ -20,14 +20,14 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     one_platform_row,
     paired_rows,
 )
-from tests.unit.simulations.compared import DUCKDB, POLARS, alone, case, everywhere
+from tests.unit.simulations.comparison_cases import DUCKDB, POLARS, alone, case, everywhere
 
 FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
 SECOND = alone("b", duckdb=1.05, polars=1.0, pandas=math.inf)
 
 
 def said(factor: float = 1.0) -> ModelAnswers:
-    """True but for a factor; infinity is said to be 9."""
+    """Return true run times times `factor`, with infinity predicted as 9 seconds."""
     logs = {
         each.name: np.log([min(seconds, 9.0) * factor for seconds in each.seconds.values()])
         for each in (FIRST, SECOND)
@@ -35,7 +35,7 @@ def said(factor: float = 1.0) -> ModelAnswers:
     return ModelAnswers("model", logs)
 
 
-def test_errors_count_plans_that_ended_well() -> None:
+def test_accuracy_rows_include_only_plans_that_succeeded() -> None:
     everything, of_family = accuracy_rows(said(1.5), [[FIRST], [SECOND]])
     assert everything["relative error"] == pytest.approx(0.5)
     assert everything["sd"] == pytest.approx(0.0)
@@ -45,7 +45,7 @@ def test_errors_count_plans_that_ended_well() -> None:
     assert of_family["absolute error s"] == pytest.approx((3.5 + 2.05 / 2) / 5)
 
 
-def test_the_fastest_platform_is_counted_per_family_and_size() -> None:
+def test_fastest_rows_count_the_fastest_platform_per_family_and_size() -> None:
     [row] = fastest_rows([FIRST, SECOND])
     assert row == {
         "part": "fastest", "family": "relational", "rows": 1000, "cases": 2,
@@ -53,7 +53,7 @@ def test_the_fastest_platform_is_counted_per_family_and_size() -> None:
     }  # fmt: skip
 
 
-def test_the_best_platform_and_one_nearly_as_good_are_told_apart() -> None:
+def test_one_platform_row_counts_best_and_near_best_choices_separately() -> None:
     row = one_platform_row("always duckdb", lambda _: DUCKDB, [FIRST, SECOND])
     assert (row["cases"], row["best"], row["within a tenth"]) == (2, 0.5, 1.0)
     assert row["mean regret"] == pytest.approx(0.025)
@@ -63,17 +63,17 @@ def test_the_best_platform_and_one_nearly_as_good_are_told_apart() -> None:
     assert (polars["best"], polars["within a tenth"]) == (0.5, 0.5)
 
 
-def test_a_choice_that_fails_is_no_good_choice() -> None:
+def test_one_platform_row_counts_failed_choice_as_neither_best_nor_near_best() -> None:
     row = one_platform_row("none", lambda _: None, [FIRST])
     assert (row["best"], row["within a tenth"], row["failed"]) == (0.0, 0.0, 1)
 
 
-def test_one_run_time_is_nothing_to_choose_from() -> None:
+def test_comparable_excludes_cases_with_a_single_run_time() -> None:
     single = case("c", {everywhere(DUCKDB): 1.0, everywhere(POLARS): math.inf})
     assert comparable([single, FIRST]) == [FIRST]
 
 
-def test_models_are_compared_case_by_case() -> None:
+def test_paired_rows_compare_models_case_by_case() -> None:
     rows = [*case_rows(said(1.1), [FIRST, SECOND]), *case_rows(rival(), [FIRST, SECOND])]
     assert [row["relative error"] for row in rows] == pytest.approx([0.1, 0.1, 0.5, 0.05])
     assert [row["times the fastest"] for row in rows[:2]] == [1.0, 1.0]
@@ -85,7 +85,7 @@ def test_models_are_compared_case_by_case() -> None:
     assert (chosen["less"], chosen["mean"]) == ("times the fastest", 0.0)
 
 
-def test_models_that_were_given_the_same_are_compared() -> None:
+def test_paired_rows_compare_models_with_the_same_cardinality_mode() -> None:
     before = [replace(each, information=KNOWN_BEFORE) for each in (said(1.2), rival())]
     answers = [said(1.1), rival(), *before]
     rows = [row for each in answers for row in case_rows(each, [FIRST, SECOND])]
@@ -94,29 +94,29 @@ def test_models_that_were_given_the_same_are_compared() -> None:
     assert found[1]["mean"] == pytest.approx((-0.3 + 0.15) / 2)
 
 
-def test_sizes_of_a_workload_are_resampled_together() -> None:
+def test_paired_rows_resample_sizes_of_one_workload_together() -> None:
     rows = [*case_rows(said(1.1), [FIRST, SECOND]), *case_rows(rival(), [FIRST, SECOND])]
     [row, _] = paired_rows([{**each, "workload": "one"} for each in rows], "model")
     assert (row["cases"], row["low"], row["high"]) == (2, None, None)
 
 
-def test_a_chosen_platform_that_fails_counts_as_much_as_is_bearable() -> None:
+def test_case_rows_assign_the_regret_cap_to_a_failed_choice() -> None:
     logs = {"b": np.log([1.05, 1.0, 0.5])}
     [row] = case_rows(ModelAnswers("model", logs), [SECOND])
     assert row["times the fastest"] == 101.0
 
 
-def test_coverage_of_what_is_chosen_stands_beside_that_of_all() -> None:
+def test_chosen_row_reports_coverage_of_chosen_and_of_all_platforms() -> None:
     assert chosen_row(said(1.5), [FIRST, SECOND])["covered"] == 1.0
     logs = {name: values.copy() for name, values in said().log_seconds.items()}
-    logs["a"][2] = np.log(4.0 / 100)  # pandas looks best there, and is far underestimated
+    logs["a"][2] = np.log(4.0 / 100)  # pandas is predicted fastest, and far underestimated
     row = chosen_row(ModelAnswers("model", logs), [FIRST, SECOND])
     assert (row["cases"], row["covered"]) == (2, 0.5)
     assert row["covered, all platforms"] == pytest.approx(4 / 5)
     assert (row["low"], row["high"]) == (0.0, 1.0)
 
 
-def test_coverage_of_what_was_known_before_counts_the_width_of_estimates(
+def test_chosen_row_coverage_includes_the_width_of_estimates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     widths = dict.fromkeys(Platform, PretrainedWidth(0.1, of_estimates=3.0, of_other_estimates=3.0))
@@ -130,7 +130,7 @@ def test_coverage_of_what_was_known_before_counts_the_width_of_estimates(
 
 
 def rival() -> ModelAnswers:
-    """Far off in the first case, next to nothing in the second."""
+    """Return predictions far off in the first case and nearly exact in the second."""
     logs = {
         name: values + np.log(factor)
         for (name, values), factor in zip(said().log_seconds.items(), (1.5, 1.05), strict=True)

@@ -1,4 +1,4 @@
-"""Bounds that hold for any mechanism, reach the truth with enough looks, and never pass it."""
+"""Tests of audit bounds: valid for any mechanism, close to the true epsilon, never above it."""
 
 import math
 
@@ -12,8 +12,12 @@ from fedperf_simulations.experiments.privacy_audit import (
 )
 
 
-def test_rates_give_the_ratio_of_clopper_and_pearson() -> None:
-    """No false alarm in 1,000: at most 1 - 0.025^(1/1000); every hit: at least 0.025^(1/1000)."""
+def test_epsilon_of_rates_matches_the_clopper_pearson_bound() -> None:
+    """The reference is Clopper and Pearson's bound.
+
+    Without a false alarm in 1,000, the rate is at most 1 - 0.025^(1/1000). With every hit, it is at
+    least 0.025^(1/1000).
+    """
     root = 0.025**1e-3
     exact = math.log((root - 1e-5) / (1 - root))
     bound = epsilon_of_rates(1000, 1000, false_alarms=0, others=1000, delta=1e-5)
@@ -21,20 +25,20 @@ def test_rates_give_the_ratio_of_clopper_and_pearson() -> None:
 
 
 @pytest.mark.parametrize(("hits", "alarms"), [(0, 0), (5, 5), (5, 900), (1000, 1000)])
-def test_rates_that_show_nothing_prove_nothing(hits: int, alarms: int) -> None:
+def test_epsilon_of_rates_without_separation_is_zero(hits: int, alarms: int) -> None:
     assert epsilon_of_rates(hits, 1000, false_alarms=alarms, others=1000, delta=1e-5) == 0
 
 
-def test_thresholds_come_close_to_the_epsilon_of_laplace_noise_from_below() -> None:
-    """Scale 1 and sensitivity 1 are exactly 1-DP, in both tails."""
+def test_best_threshold_approaches_laplace_epsilon_from_below() -> None:
+    """Laplace noise of scale 1 and sensitivity 1 is exactly 1-DP, in both tails."""
     rng = np.random.default_rng(3)
     without, with_one = rng.laplace(0, 1, 40_000), rng.laplace(1, 1, 40_000)
     assert 0.85 < best_threshold(without, with_one, delta=1e-9) <= 1.0
 
 
 @pytest.mark.statistical
-def test_an_event_is_not_judged_by_what_it_was_found_on() -> None:
-    """The same scores on both sides: the best of many thresholds must not show a difference."""
+def test_best_threshold_on_identical_distributions_is_rarely_positive() -> None:
+    """Both sides have the same scores: the best of many thresholds must show no difference."""
     bounds = [
         best_threshold(*np.random.default_rng(seed).standard_normal((2, 400)), delta=1e-9)
         for seed in range(40)
@@ -42,7 +46,7 @@ def test_an_event_is_not_judged_by_what_it_was_found_on() -> None:
     assert sum(bound > 0 for bound in bounds) <= 6  # 2 are expected
 
 
-def test_the_direction_finds_the_feature_that_tells() -> None:
+def test_best_direction_weights_the_informative_feature() -> None:
     rng = np.random.default_rng(4)
     without, with_one = rng.standard_normal((2, 5000, 2)) * (1.0, 100.0)
     with_one[:, 0] += 2.0
@@ -50,6 +54,6 @@ def test_the_direction_finds_the_feature_that_tells() -> None:
     assert abs(direction[1]) * 100 < 0.1 * abs(direction[0])
 
 
-def test_a_feature_that_never_varies_has_a_direction_too() -> None:
+def test_best_direction_of_a_constant_feature_is_finite_and_positive() -> None:
     direction = best_direction(np.zeros((10, 1)), np.ones((10, 1)))
     assert 0 < direction[0] < math.inf

@@ -1,4 +1,4 @@
-"""The audit in small: real noise is not accused, no noise at all is caught."""
+"""Tests of the privacy audit in a small form: it accepts real noise and detects its absence."""
 
 import dataclasses
 from pathlib import Path
@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.statistical
 @pytest.mark.usefixtures("small")
-def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
+def test_privacy_audit_accepts_real_noise_and_detects_missing_noise(tmp_path: Path) -> None:
     outcome = EXPERIMENT.run(Settings(seed=0, out=tmp_path))
     found = {(row["mechanism"], row["noise"]): row for row in outcome.rows}
     for mechanism in QUICK:
@@ -43,6 +43,6 @@ def test_real_noise_keeps_the_claim_and_none_is_caught(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_claim_is_what_the_accountant_says_of_the_parameters() -> None:
+def test_audited_epsilon_claim_matches_the_accountant() -> None:
     for mechanism in (MECHANISMS[1], MECHANISMS[-1]):
         assert 0.99 * mechanism.epsilon < privacy_audit.claimed(mechanism) <= mechanism.epsilon

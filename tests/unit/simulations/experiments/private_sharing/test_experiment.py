@@ -1,4 +1,4 @@
-"""The experiment on private sharing: predictors, rows, targets."""
+"""Tests of the experiment on private sharing: predictors, rows and targets."""
 
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from fedperf_simulations.experiments.private_sharing import (
 )
 from fedperf_simulations.harness.experiment import Row, Settings
 from tests.public_data import public_data
-from tests.unit.simulations.made_up_jobs import made_up
+from tests.unit.simulations.synthetic_jobs import made_up
 
 
 @pytest.fixture
@@ -32,14 +32,14 @@ def data() -> Path:
     return public_data("dos-pm-data-privacy")
 
 
-def test_ernest_finds_the_weights_of_a_job_that_follows_it() -> None:
+def test_ernest_fits_a_job_that_follows_its_law_exactly() -> None:
     inputs = made_up("a").grid.inputs
     machines, size = inputs.T
     seconds = 20 + 0.3 * size / machines + 4 * np.log(machines)
     assert np.allclose(ernest(inputs, seconds)(inputs), seconds)
 
 
-def test_boosting_repeats_what_it_was_shown() -> None:
+def test_boosting_reproduces_its_training_runs_within_five_percent() -> None:
     runs = made_up("a")
     predicted = boosting(runs.grid.inputs, runs.seconds, seed=1)(runs.grid.inputs)
     assert np.abs(predicted / runs.seconds - 1).mean() < 0.05
@@ -69,7 +69,7 @@ def _cases(job: str, of_ours: float) -> list[Row]:
 @pytest.mark.parametrize(
     ("of_ours", "held"), [(24.0, [True, False, False]), (21.5, [True, True, True])]
 )
-def test_targets_follow_from_the_rows(
+def test_private_sharing_targets_follow_from_the_rows(
     tmp_path: Path, data: Path, of_ours: float, held: list[bool]
 ) -> None:
     settings = Settings(seed=3, out=tmp_path, data=data)
@@ -93,7 +93,7 @@ def test_targets_follow_from_the_rows(
 
 
 @pytest.mark.slow
-def test_a_quick_run_keeps_its_cells(tmp_path: Path, data: Path) -> None:
+def test_quick_private_sharing_run_stores_and_reuses_its_cells(tmp_path: Path, data: Path) -> None:
     settings = Settings(seed=3, out=tmp_path, data=data, quick=True)
     first = EXPERIMENT.run(settings)
     again = EXPERIMENT.run(replace(settings, stored_results=tmp_path))

@@ -1,4 +1,4 @@
-"""Sharing few runs: priors see no private run time, what is shared keeps its promise."""
+"""Tests of sharing few runs: priors use no private run time, and releases spend epsilon."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from fedperf_simulations.experiments.private_sharing import (
     synthetic_seconds,
 )
 from fedperf_simulations.federation.point_queries import stage_noise
-from tests.unit.simulations.made_up_jobs import elsewhere, made_up, others
+from tests.unit.simulations.synthetic_jobs import elsewhere, made_up, others
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def _error(belief: GaussianPosterior, level: float = 5.3) -> float:
     return float(np.abs(belief.mean - truth).mean())
 
 
-def test_features_run_from_least_to_most_work_and_machines_are_centred() -> None:
+def test_shared_job_features_scale_work_to_unit_range_and_center_machines() -> None:
     grid = made_up("target").grid
     found = features(grid, grid.inputs)
     assert found[:, 0].mean() == pytest.approx(0.0, abs=1e-12)
@@ -42,26 +42,26 @@ def test_features_run_from_least_to_most_work_and_machines_are_centred() -> None
     assert not found[:, 2:].any()
 
 
-def test_the_prior_knows_what_the_other_jobs_have_in_common(start: GaussianPosterior) -> None:
+def test_prior_from_other_jobs_predicts_a_similar_job(start: GaussianPosterior) -> None:
     assert _error(start) < 0.1
     assert 0.1 < np.sqrt(start.variances().mean()) < 1.0
 
 
-def test_runs_of_the_same_job_elsewhere_say_how_slow_it_is(start: GaussianPosterior) -> None:
+def test_prior_from_same_job_elsewhere_reduces_error_and_variance(start: GaussianPosterior) -> None:
     target = made_up("target", level=6.2)
     known = prior_from_same_job(target.grid, others(), elsewhere(6.2))
     assert _error(known, 6.2) < 0.2 < _error(start, 6.2)
     assert known.variances().mean() < start.variances().mean()
 
 
-def test_few_runs_with_much_noise_get_one_stage_and_many_get_three() -> None:
+def test_planned_stages_increase_with_the_number_of_runs() -> None:
     lengths = [len(planned_stages(declared, 1.0)) for declared in (3, 12, 30, 60, 200)]
     assert lengths == [1, 1, 2, 2, 3]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("declared", [9, 30, 200])
-def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> None:
+def test_planned_stages_spend_the_promised_epsilon_in_total(declared: int) -> None:
     stages = planned_stages(declared, 1.0)
     whole = noise_multiplier(stages, 1.0)
     events = [
@@ -74,7 +74,7 @@ def test_all_stages_together_keep_the_promise_and_use_it_up(declared: int) -> No
 
 
 class RecordingNoise(SeededNoise):
-    """Remembers the scale of every draw, in units of what one run can move."""
+    """Noise source that records the scale of each draw, in units of one run's contribution."""
 
     def __init__(self) -> None:
         super().__init__([1])
@@ -87,7 +87,9 @@ class RecordingNoise(SeededNoise):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("declared", "draws"), [(9, 1), (30, 2), (100, 3)])
-def test_the_noise_that_is_drawn_costs_what_was_promised(declared: int, draws: int) -> None:
+def test_noise_draws_of_shared_posterior_spend_the_promised_epsilon(
+    declared: int, draws: int
+) -> None:
     noise = RecordingNoise()
     start = GaussianPosterior(np.zeros(120), 0.2 + 0.05 * np.eye(120))
     rows, values = np.arange(declared), np.linspace(0.0, 5.0, declared)
@@ -109,25 +111,27 @@ def _shared(
     )
 
 
-def test_hardly_any_epsilon_leaves_the_prior(start: GaussianPosterior) -> None:
+def test_shared_posterior_at_tiny_epsilon_stays_near_the_prior(start: GaussianPosterior) -> None:
     shared = _shared(start, 6.0, epsilon=0.01)
     assert np.allclose(shared.mean, start.mean, atol=0.1)
 
 
 @pytest.mark.slow
-def test_much_epsilon_tells_nearly_what_the_runs_tell(start: GaussianPosterior) -> None:
+def test_shared_posterior_at_large_epsilon_fits_the_runs(start: GaussianPosterior) -> None:
     assert _error(start, 6.0) > 0.6
     assert _error(_shared(start, 6.0, epsilon=50.0), 6.0) < 0.15
 
 
-def test_a_run_has_the_same_bounded_say_however_long_it_took(start: GaussianPosterior) -> None:
+def test_shared_posterior_influence_of_one_run_is_bounded_by_clipping(
+    start: GaussianPosterior,
+) -> None:
     long, longer = (_shared(start, 5.3, epsilon=1.0, outlier=by) for by in (20.0, 500.0))
     assert np.array_equal(long.mean, longer.mean)
     moved = np.abs(long.mean - _shared(start, 5.3, epsilon=1.0).mean)
     assert 0 < moved.max() < 0.3
 
 
-def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_ran(
+def test_shared_posterior_covariance_is_independent_of_which_runs_exist(
     start: GaussianPosterior,
 ) -> None:
     values = np.log(made_up("target").seconds)
@@ -139,7 +143,7 @@ def test_what_is_asked_and_how_it_is_read_do_not_depend_on_which_configurations_
     assert not np.array_equal(few.mean, many.mean)
 
 
-def test_synthetic_labels_have_the_least_expected_relative_error() -> None:
+def test_synthetic_seconds_minimize_expected_relative_error() -> None:
     belief = GaussianPosterior(np.array([5.0]), np.array([[0.36]]))
     truth = np.exp(5.0 + 0.6 * np.random.default_rng(1).standard_normal(100_000))
 

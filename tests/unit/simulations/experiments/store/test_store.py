@@ -1,4 +1,4 @@
-"""The benchmark's home is as it says, and its targets are those of its size."""
+"""Tests of the store benchmark: its generated executions, and its targets by store size."""
 
 from collections import Counter
 from itertools import pairwise
@@ -9,7 +9,7 @@ from fedperf_simulations.experiments.store.experiment import _targets
 from fedperf_simulations.experiments.store.measurement import PER_WORKLOAD, made_up
 
 
-def test_executions_are_ten_of_a_workload_of_14_operators_all_of_other_sizes() -> None:
+def test_generated_store_has_ten_executions_per_workload_of_about_14_operators() -> None:
     found = list(made_up(0, 0, 1000))
     assert set(Counter(each.workload for each in found).values()) == {PER_WORKLOAD}
     assert 13 < np.mean([len(each.plan.workflow.operators) for each in found]) < 15
@@ -18,13 +18,13 @@ def test_executions_are_ten_of_a_workload_of_14_operators_all_of_other_sizes() -
     assert all(one.finished_at < other.finished_at for one, other in pairwise(found))
 
 
-def test_any_slice_is_the_same_executions() -> None:
+def test_generated_store_slice_equals_the_same_part_of_the_whole() -> None:
     found = list(made_up(3, 0, 60))
     assert list(made_up(3, 25, 47)) == found[25:47]
     assert list(made_up(4, 0, 1)) != found[:1]
 
 
-def test_only_the_sizes_that_were_promised_for_have_promises() -> None:
+def test_store_targets_depend_on_the_store_size() -> None:
     names = ("ingest_ms", "warm_ms", "warm_known_ms", "warm_again_ms")
     asked = ("first_predict", "predict", "drift", "gain")
     figures = dict.fromkeys(names, 1.0)
