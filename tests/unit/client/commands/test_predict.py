@@ -202,7 +202,7 @@ def test_predict_plot_writes_png_or_html(
 
 def test_weights_lists_ensemble_weights_by_regime_and_engine(home: Home, workflow: Path) -> None:
     rows = fedperf(home, "weights", "--json").rows()
-    assert {row["regime"] for row in rows} == {"inside"}
+    assert {row["regime"] for row in rows} == {"observed"}
     engines = {str(row["engines"]) for row in rows}
     assert engines == {"duckdb", "pandas", "polars"}
     for each in engines:

@@ -332,7 +332,7 @@ def test_directed_report_keeps_its_kind_from_preview_to_show(scene: Scene) -> No
     (shown,) = scene("preview", "report-0-1", "--json").rows()
     assert (shown["kind"], shown["sample_values"]) == ("directed_report", 16)
     assert shown["schema"] == [
-        "slot, number of the question, grid exponent: public",
+        "slot, version of the linear query, grid exponent: public",
         "values: 16 noisy integers",
     ]
     assert (shown["noise_stddev"], shown["nominal_workloads"]) == (20.0, 60.0)
@@ -357,7 +357,7 @@ def test_linearized_update_keeps_its_kind_from_preview_to_show(
     (shown,) = scene("preview", "update-0-0", "--json").rows()
     assert (shown["kind"], shown["sample_values"]) == ("tangent_update", DIRECTIONS)
     assert shown["schema"] == [
-        "slot, base version, grid exponent: public",
+        "slot, version of the model, grid exponent: public",
         "values: 256 noisy integers",
     ]
     assert (shown["noise_stddev"], shown["nominal_workloads"]) == (40.0, 2000.0)

@@ -108,9 +108,9 @@ def test_source_watch_logs_missing_path_once_and_its_recovery_once(
 ) -> None:
     watching = SourceWatch(tmp_path / "store", compute=in_this_process, start=at_once)
     for _ in range(3):
-        watching.look((tmp_path / "missing",))
-    assert capsys.readouterr().out.count("missing") == 1
-    (tmp_path / "missing").mkdir()
-    watching.look((tmp_path / "missing",))
-    watching.look((tmp_path / "missing",))
+        watching.look((tmp_path / "absent",))
+    assert capsys.readouterr().out.count("absent") == 1
+    (tmp_path / "absent").mkdir()
+    watching.look((tmp_path / "absent",))
+    watching.look((tmp_path / "absent",))
     assert capsys.readouterr().out.count("works again") == 1

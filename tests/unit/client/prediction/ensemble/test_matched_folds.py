@@ -34,7 +34,7 @@ def matching_folds(
 def held(kind: QueryRegime, asked: ScaleAndSize, rows: Floats | None = None) -> list[list[float]]:
     """Return the held-out levels of each fold, as nodes or megabytes."""
     features = KNOWN.features if rows is None else rows
-    values = SCALE if "scale" in kind.value else SIZE
+    values = SCALE if kind.is_of_scales else SIZE
     folds = matching_folds(PLACES, asked, kind, features)
     return [sorted(set(np.exp(values[fold.held_out]).round().tolist())) for fold in folds]
 
@@ -92,7 +92,7 @@ def test_folds_keep_levels_whole_and_disjoint_from_training(kind: QueryRegime) -
     folds = matching_folds(PLACES, at(14, 9000), kind, KNOWN.features)
     assert bool(folds) == (kind is not QueryRegime.SEEN)
     for fold in folds:
-        values = SCALE if "scale" in kind.value else SIZE
+        values = SCALE if kind.is_of_scales else SIZE
         assert not set(values[fold.held_out].tolist()) & set(values[fold.training].tolist())
         assert 0 < len(fold.held_out) < len(KNOWN)
 
