@@ -38,7 +38,7 @@ demo: $(STAMP) ## why to join, what it costs and a page about it, in 6 minutes
 test slow clocked computed: export OMP_NUM_THREADS = 1
 
 test: $(STAMP) ## the fast tests, under 4 minutes
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not statistical and not fault"
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not fault"
 
 # Slow tests also need Ray, on which Flower's simulation engine runs. Tests of logs that Spark
 # writes need Spark and Java; without Java they skip.
@@ -52,12 +52,12 @@ $(SLOW): $(STAMP)
 CLOCKED := tests/integration/federation tests/integration/organizations tests/fault \
   tests/unit/simulations/demo tests/integration/pages/test_participant_pages.py \
   tests/integration/pages/test_operator_page.py
-PYTEST_SLOW = $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or statistical or fault" $(PICK)
+PYTEST_SLOW = $(BIN)/python -m pytest -q -n 2 --dist loadscope -m "slow or fault" $(PICK)
 # Exit code 5: all tests passed before.
 OR_NONE_LEFT := || [ $$? -eq 5 ]
 PICK ?=
 
-slow: $(SLOW) ## slow, statistical and fault tests
+slow: $(SLOW) ## slow and fault tests
 	$(MAKE) --jobs=2 --output-sync=target clocked computed
 
 clocked: $(SLOW)

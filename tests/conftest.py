@@ -17,7 +17,7 @@ settings.register_profile(
 settings.load_profile("shared machine")
 
 
-LONG = ("slow", "statistical", "fault")
+LONG = ("slow", "fault")
 """Marks of the tests that `make test` leaves out."""
 
 
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--first-of-each",
         action="store_true",
-        help="of slow, statistical and fault tests run the first of each file",
+        help="of slow and fault tests run the first of each file",
     )
     parser.addoption(
         "--resume",

@@ -54,6 +54,7 @@ def error(table: Table, truth: Floats, strategy: str, seed: int) -> float:
     return float(np.mean(np.abs(np.exp(fitted(grid.samples)) / truth - 1)))
 
 
+@pytest.mark.slow
 def test_active_sampling_has_lower_error_than_random_on_structured_jobs() -> None:
     active, random = (
         np.array([error(job(seed), lawful(job(seed)), each, seed) for seed in range(SEEDS)])
@@ -63,6 +64,7 @@ def test_active_sampling_has_lower_error_than_random_on_structured_jobs() -> Non
     assert np.sum(active < random) >= SEEDS - 2
 
 
+@pytest.mark.slow
 def test_active_sampling_matches_random_on_jobs_without_structure() -> None:
     chance = [np.random.default_rng([1, seed]).lognormal(4, 0.5, 240) for seed in range(SEEDS)]
     active, random = (

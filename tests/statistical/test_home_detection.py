@@ -55,6 +55,7 @@ def test_drift_detector_with_extreme_delta_misses_one_of_its_targets(
     assert judged([judge(each, shuffled=5) for each in made_up(8)]) == holds
 
 
+@pytest.mark.slow
 def test_predictions_recover_from_drift_with_measured_residuals() -> None:
     """Residuals are those of the I/O probes on six platforms, each centered on its job."""
     ratios, left = [], []

@@ -116,6 +116,7 @@ def noises(size: float, far: float) -> Iterator[tuple[bool, float]]:
         yield federation.promotes(step), federation.gain(step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.01, 0.05, 0.3])
 def test_random_candidate_without_offset_is_promoted_within_stated_rate(
     size: float,
@@ -123,6 +124,7 @@ def test_random_candidate_without_offset_is_promoted_within_stated_rate(
     assert sum(promoted for promoted, _ in noises(size, 0.0)) <= MOST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.01, 0.05, 0.3])
 def test_random_candidate_that_is_worse_is_promoted_within_stated_rate(
     size: float,

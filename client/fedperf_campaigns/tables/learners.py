@@ -91,7 +91,7 @@ class WithShare:
 
     scale: int  # column of the log scale among the features
     size: int  # column of the log size
-    name: str = "local Gaussian process+share"
+    name: str = "local GP+share"
     start: None = None
     fewest: int = 3
     most: int | None = None

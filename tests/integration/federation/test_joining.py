@@ -123,6 +123,7 @@ def test_join_with_invalid_url_is_refused(text: str) -> None:
         join(text, new_private_key())
 
 
+@pytest.mark.slow
 def test_doctor_distinguishes_joined_revoked_and_unreachable_coordinator(
     tmp_path: Path,
 ) -> None:

@@ -173,6 +173,7 @@ def test_accepted_update_gets_one_receipt_for_repeated_and_other_bytes(tmp_path:
         assert receipt.release_id == FIRST.release_id(table.period)
 
 
+@pytest.mark.slow
 def test_model_round_with_ggfn_collects_replies_of_three_organizations(tmp_path: Path) -> None:
     """Three organizations receive 615,809 parameters over TLS and return short sums."""
     table = calendar(replies=10.0)

@@ -117,6 +117,7 @@ def nought(arrays: Weights) -> float:
     return 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("public")
 def test_plain_reports_without_executions_arrive_as_noise_of_declared_scale(tmp_path: Path) -> None:
     def plain(schedule: Schedule) -> Schedule:
@@ -128,6 +129,7 @@ def test_plain_reports_without_executions_arrive_as_noise_of_declared_scale(tmp_
     assert_noise_of_the_declared_scale(received_reports(tmp_path, plain))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("public")
 def test_directed_reports_without_executions_arrive_as_noise_of_declared_scale(
     tmp_path: Path,
@@ -213,6 +215,7 @@ def normalized(
     return values.astype(np.float64) * (2.0**grid_exponent / parameters.noise_multiplier)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("public")
 def test_model_updates_without_executions_arrive_as_noise_of_declared_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -158,7 +158,7 @@ class Boosting:
 class LocalProcess:
     """A Gaussian process of log seconds on the features."""
 
-    name: str = "local Gaussian process"
+    name: str = "local GP"
     start: None = None
     fewest: int = 3
     most: int | None = None

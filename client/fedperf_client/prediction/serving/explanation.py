@@ -103,13 +103,15 @@ def weighting_rules(outcomes: Iterable[EnsembleWeights]) -> list[str]:
     if any(_is_stacked(each) for each in evaluated):
         sentences.append(
             f"from {STACKED_FROM} workloads on, weights minimize the error of the ensemble: a "
-            "member with a larger error has weight where its errors differ from those of others"
+            "learner with a larger error has weight where its errors differ from those of others"
         )
     if evaluated:
-        sentences.append(
-            "error: factor by which a member is typically off on held-out own executions; within "
-            "a regime, the largest weight comes first"
-        )
+        sentences += [
+            "error: the factor by which a learner is typically off on held-out runs of yours",
+            "learners: 'pretrained' ships with fedperf, '+bias' and '+ridge' correct it by your "
+            "runs, and 'local' ones learn from your runs alone (GP: Gaussian process)",
+            "regime 'observed': cores and input size are among those of your runs",
+        ]
     return sentences
 
 

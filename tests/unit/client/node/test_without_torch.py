@@ -68,6 +68,7 @@ daemon.public_preview(schedule, ledger.budget, key, charged=())
 """
 
 
+@pytest.mark.slow
 def test_residual_report_is_computed_without_torch(tmp_path: Path) -> None:
     code = [sys.executable, "-c", REPORTING, str(tmp_path / "home")]
     subprocess.run(code, check=True)

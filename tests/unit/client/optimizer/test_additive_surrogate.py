@@ -83,6 +83,7 @@ def drawn_head(seed: int) -> AdditiveSurrogate:
     )
 
 
+@pytest.mark.slow
 def test_surrogate_distilled_from_additive_teacher_predicts_unseen_plans(
     head: AdditiveSurrogate,
 ) -> None:

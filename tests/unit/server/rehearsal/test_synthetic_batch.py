@@ -166,6 +166,7 @@ def test_synthetic_batch_and_samples_contain_no_text_of_a_history() -> None:
         assert canary.encode() not in encode_synthetic_rows(batch.rows)
 
 
+@pytest.mark.slow
 def test_sampled_rows_match_requested_cell_condition(drawn: tuple[TableRow, ...]) -> None:
     assert len(drawn) == 80
     kinds = {(row.cell.platform, row.cell.operator_class) for row in drawn}

@@ -119,6 +119,7 @@ def test_plan_gradients_equal_single_plan_autograd(model: GGFN, graphs: list[Fea
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_plan_gradients_are_bitwise_independent_of_other_plans_and_order(
     model: GGFN, graphs: list[Features]
 ) -> None:

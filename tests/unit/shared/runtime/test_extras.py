@@ -91,6 +91,7 @@ def test_run_with_missing_module_outside_extras_raises_the_error() -> None:
         command_line.run(program)
 
 
+@pytest.mark.slow
 def test_base_installation_without_extras_diagnoses_ingests_and_predicts(tmp_path: Path) -> None:
     home, log = ["--home", str(tmp_path / "home")], str(tmp_path / "log")
     plan = node("HashAggregate", node("Scan parquet", rows=1))

@@ -234,6 +234,7 @@ def test_codec_cluster_round_trips() -> None:
     assert codec.CLUSTER.decode(codec.CLUSTER.write(ONE_CORE)) == ONE_CORE
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(plans(), st.floats(-20, 20)), max_size=4))
 def test_codec_measured_plans_round_trip(drawn: list[tuple[Plan, float]]) -> None:
     measured = tuple(MeasuredPlan(plan, ONE_CORE, seconds) for plan, seconds in drawn)

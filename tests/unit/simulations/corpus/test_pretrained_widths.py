@@ -95,6 +95,7 @@ def training_plan(number: int, operator_class: OperatorClass) -> Case:
     return replace(case(f"lesson-{number}", {alone: 1.0}), workflow=workflow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [OperatorClass.RELATIONAL, OperatorClass.GRAPH])
 def test_interval_widths_of_estimates_match_errors_on_left_out_programs(
     kind: OperatorClass,

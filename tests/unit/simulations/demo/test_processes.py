@@ -65,6 +65,7 @@ def test_concurrent_programs_report_the_step_that_failed_by_itself(programs: Pro
         programs.together([lambda: list(programs.lines(waiting)), nested], at_once=2)
 
 
+@pytest.mark.slow
 def test_program_runs_in_one_thread_despite_environment_settings(tmp_path: Path) -> None:
     many = {"OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "7", "OPENBLAS_NUM_THREADS": "7"}
     with Programs(tmp_path / "logs", {**os.environ, **many}) as programs:

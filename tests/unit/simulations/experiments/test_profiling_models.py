@@ -80,6 +80,7 @@ def test_profiling_experiment_with_missing_data_names_it(tmp_path: Path) -> None
         files(tmp_path)
 
 
+@pytest.mark.slow
 def test_quick_profiling_run_has_one_job_and_targets_from_its_rows(
     made_up: Path, tmp_path: Path
 ) -> None:

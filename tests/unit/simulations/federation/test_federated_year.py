@@ -125,6 +125,7 @@ def test_naive_mode_uses_current_regime_workloads_and_declares_fewer(
         assert mine == [each for each in everything if each.regime == epoch]
 
 
+@pytest.mark.slow
 def test_federated_year_budget_covers_a_schedule_without_noise(
     world: FederationFixture,
 ) -> None:

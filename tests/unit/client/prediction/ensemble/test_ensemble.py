@@ -57,7 +57,7 @@ def test_ensemble_beyond_sizes_gives_low_weight_to_local_forest() -> None:
     weights = {member.name: member.weight for member in ensemble.members}
     assert weights["local forest"] < 0.05
     errors = {member.name: member.error for member in ensemble.members}
-    assert errors["local Gaussian process"] < 0.3 * errors["local forest"]
+    assert errors["local GP"] < 0.3 * errors["local forest"]
 
 
 def test_ensemble_weights_contain_fold_errors_with_groups() -> None:

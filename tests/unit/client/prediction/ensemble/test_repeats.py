@@ -122,6 +122,7 @@ def test_runs_on_other_resources_predict_a_configuration_without_runs() -> None:
     assert found.predict(99, 0.0, NO_MIX, change=change._replace(configuration=98)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("off", [1.0, 2.5])

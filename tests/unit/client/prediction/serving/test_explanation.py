@@ -40,9 +40,9 @@ def test_ensemble_member_facts_list_weight_error_and_reason_in_order() -> None:
         ("second", "30%", "1.500x", "1.25x the least error"),
         ("third", "0%", "2.400x", "2.00x the least error, weight below 1%"),
     ]
-    weights, errors = weighting_rules([outcome(STACKED_FROM - 1)])
-    assert "weights fall with the error" in weights
-    assert errors.startswith("error: factor by which a member is typically off")
+    rules = weighting_rules([outcome(STACKED_FROM - 1)])
+    assert "weights fall with the error" in rules[0]
+    assert [each.split()[0] for each in rules[1:]] == ["error:", "learners:", "regime"]
 
 
 def test_accuracy_sentence_counts_each_workload_once() -> None:

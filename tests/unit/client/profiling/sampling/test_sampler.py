@@ -206,6 +206,7 @@ numbers = st.floats(0.1, 1e6).map(lambda value: float(f"{value:.2g}"))
 words = st.sampled_from(["a", "b", "c"])
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     rows=st.lists(st.tuples(numbers, numbers, words, st.floats(-5, 5)), min_size=1, max_size=14),

@@ -121,6 +121,7 @@ def test_profiler_counts_rows_of_a_program_once(profiler: Profiler) -> None:
     assert profiler.workflow(program()) is profiler.workflow(program())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("platform", "foreign"),
     [

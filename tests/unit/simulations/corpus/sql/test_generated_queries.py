@@ -31,6 +31,7 @@ def test_generated_queries_have_21_kinds_and_few_duplicates() -> None:
     assert all(each.cost > 0 and each.share > 0 for each in DRAWN)
 
 
+@pytest.mark.slow
 def test_generated_queries_all_run_and_most_return_rows(shop: duckdb.DuckDBPyConnection) -> None:
     rows = [len(shop.execute(each.text).fetchall()) for each in DRAWN]
     assert sum(count > 0 for count in rows) > 250

@@ -89,6 +89,7 @@ def test_federated_drift_rows_include_epsilon_and_comparisons() -> None:
     assert {each["part"] for each in found} == {PART, SPREAD, BY_SEGMENT}
 
 
+@pytest.mark.slow
 def test_federated_drift_rows_show_error_before_best_and_final_per_segment() -> None:
     row = row_of(rows(GOOD), BY_SEGMENT, NAIVE, segment=SEGMENTS[0])
     assert (row["before"], row["best"], row["final"]) == (None, LEARNT, 0.5)

@@ -57,6 +57,7 @@ def test_unknown_platform_training_data_contains_no_run_of_the_query_platform(na
     assert {each.workload for each in held}.isdisjoint(each.workload for each in asked)
 
 
+@pytest.mark.slow
 def test_unknown_platform_training_sets_have_the_sizes_of_their_names() -> None:
     held = {name: list(_held(kind, np.random.default_rng(1))) for name, kind in HOMES.items()}
     counts = {name: len(each) for name, each in held.items()}

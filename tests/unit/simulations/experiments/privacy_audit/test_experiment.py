@@ -28,6 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(privacy_audit, "MECHANISMS", tuple(chosen.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.usefixtures("small")
 def test_privacy_audit_accepts_real_noise_and_detects_missing_noise(tmp_path: Path) -> None:
