@@ -211,9 +211,7 @@ def test_weights_lists_ensemble_weights_by_regime_and_engine(home: Home, workflo
         assert len({row["folds"] for row in of_engine}) == 1
     assert all(float(str(row["error"])) >= 1 for row in rows)
     assert "least error" in {row["why"] for row in rows}
-    out = fedperf(home, "weights").out
-    assert "learners: " in out
-    assert out.count("│ observed") == len(rows)
+    assert "learners: " in fedperf(home, "weights").out
 
 
 def test_evaluate_has_one_row_per_number_of_local_executions(home: Home, tmp_path: Path) -> None:
