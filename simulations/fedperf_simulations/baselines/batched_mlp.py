@@ -59,7 +59,10 @@ class SeedModels:
         return cls(tuple(weights), tuple(biases))
 
     def layers(self, inputs: Tensor) -> list[Tensor]:
-        """The inputs [seeds, rows, inputs] and what every layer makes of them, the answer last."""
+        """The inputs [seeds, rows, inputs] and the output of every layer.
+
+        The prediction is last.
+        """
         made = [inputs]
         for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             out = torch.baddbmm(bias, made[-1], weight)
@@ -75,7 +78,7 @@ class SeedModels:
 
         Args:
             layers: as from `layers`.
-            at_answer: derivative of the loss by the answer, [seeds, rows].
+            at_answer: derivative of the loss by the prediction, [seeds, rows].
         """
         gradients = [at_answer.unsqueeze(-1)]
         for weight, made in zip(self.weights[:0:-1], layers[-2:0:-1], strict=True):

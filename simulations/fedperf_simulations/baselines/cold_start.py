@@ -1,11 +1,11 @@
 """Labels for sizes that were not run, from few sizes that were.
 
-Published rule (GGFN paper, section on training data): all workflows run on small inputs and
-few on medium and large ones; the label in between is the mean of a polynomial of degree 5
-through the measured points and of a polynomial of degree 3 fitted to them, in seconds over
-rows. Such polynomials swing: they give negative run times. The other rules here work on
-logarithms: the published one there, and a monotone interpolant (PCHIP), which stays between
-its neighbours. None answers outside of the measured sizes.
+Published rule (GGFN paper, section on training data): all workflows run on small inputs and few on
+medium and large ones; the label in between is the mean of a polynomial of degree 5 through the
+measured points and of a polynomial of degree 3 fitted to them, in seconds over rows. Such
+polynomials swing: they give negative run times. The other rules here work on logarithms: the
+published one there, and a monotone interpolant (PCHIP), which stays between its neighbours. No rule
+extrapolates beyond the measured sizes.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ from fedperf_shared.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Rule = Callable[[Floats, Floats, Floats], Floats]
-"""Measured rows [points], ascending; their seconds [points]; rows asked for -> seconds."""
+"""Measured rows [points], ascending; their seconds [points]; requested rows -> seconds."""
 
 INTERPOLATED, FITTED = 5, 3
 """Degrees of the two polynomials."""
 
 
 class OutsideOfMeasuredSizesError(InvalidInputError):
-    """A label was asked for at a size below or beyond all that were run."""
+    """Raised when a label is requested for a size outside of the measured sizes."""
 
     def __init__(self, size: float, rows: Floats) -> None:
         super().__init__(

@@ -1,12 +1,11 @@
 """Cost models side by side: GGFN and the baselines of its paper, trained on the same plans.
 
-Each is a function that learns from measured plans and gives a function from questions to
-log seconds. The forest is a re-implementation of Robopt's. The deep network is the paper's
-(8 layers of 256) on padded plans; boosted trees are what one would try first. These two have what
-GGFN has: its loss, and the analytic cost model that they correct. Wayang's costs and the analytic
-ones alone are not learnt here at all. Hyperparameters are those of the paper or were chosen on the
-measured set, of which nothing is ever held out where models are compared
-(`experiments.platform_choice`).
+Each is a function that learns from measured plans and returns a function from queries to log
+seconds. The forest is a re-implementation of Robopt's. The deep network is the paper's (8 layers of
+256) on padded plans; boosted trees are what one would try first. These two have what GGFN has: its
+loss, and the analytic cost model that they correct. Wayang's costs and the analytic costs alone are
+not trained here. Hyperparameters are those of the paper or were chosen on the measured set, of
+which nothing is ever held out where models are compared (`experiments.platform_choice`).
 
 Some models read plans as vectors of fixed length. `robopt_vector` follows Robopt: per kind of
 operator and platform how many operators, and the sums of their input and of their output rows; what
@@ -147,7 +146,7 @@ class PlatformCosts:
         missing = {name for names in _AS.values() for name in names} - cycles.keys()
         if missing or "cpu.mhz" not in settings:
             missing_names = ", ".join(sorted(missing)) or "cpu.mhz"
-            raise InvalidWayangCostsError(f"{path} does not say what is needed: {missing_names}")
+            raise InvalidWayangCostsError(f"{path} lacks required entries: {missing_names}")
         milliseconds = float(settings.get("init.ms", 0.0))
         return cls(cycles, 1e6 * float(settings["cpu.mhz"]), milliseconds / 1000)
 
@@ -247,12 +246,12 @@ BOOSTING = {
 
 _BATCH = 64
 _TOGETHER = 8
-"""Of the network's samples: so many in a step, so many of a question next to each other."""
+"""Samples of the network in a step, and consecutive samples of one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The training data of a model: questions and their answers.
+    """The training data of a model: plans and their run times.
 
     Attributes:
         questions: plans and resources.
@@ -296,9 +295,9 @@ def train_ggfn(
     """A GGFN that has seen the training plan `epochs` times.
 
     Without dropout, as the mean output of a thinned network is not the output of the whole one.
-    That shift between training and use cost 8 points of relative error on the measured set. How
-    plans of a question differ is learnt as well as what they take: of 54 training plans that were
-    held out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
+    That shift between training and use cost 8 points of relative error on the measured set. The
+    loss covers the differences between plans of a query as well as their run times. On 54 held-out
+    training plans, the chosen platform was within a tenth of the fastest in 93 % instead of 89 %.
     """
     model = GGFN(dropout=0.0, seed=seed)
     fit(
@@ -314,12 +313,13 @@ def train_ggfn(
 
 
 def zero_constant_inputs(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
-    """Return the graphs, and the model, without inputs that tell nothing of what lies beyond them.
+    """Return the graphs and the model without the constant inputs.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
-    the first plan that differs, by its platform, a kind or several nodes, would be answered by
-    these. Of cores, one or two were measured. What more of them bring only the analytic model may
-    say: a network that had heard of them made plans 1.2 to 1.5 times slower on 16 cores.
+    the prediction for the first plan that differs, by its platform, a kind or several nodes, would
+    depend on them. Only one and two cores were measured. Only the analytic model predicts the
+    effect of more cores: a network with cores as an input made plans 1.2 to 1.5 times slower on 16
+    cores.
 
     Args:
         model: before its training; weights of these inputs become 0, in place.
@@ -374,7 +374,7 @@ def forest(*, trees: int, seed: int) -> CostModel:
 def boosting(*, rounds: int, seed: int) -> CostModel:
     """Boosted trees on the client's flat vectors, by GGFN's loss: level and differences.
 
-    What counts of a question's plans is how they differ as well as what each takes
+    The loss covers the differences between a query's plans as well as each run time
     (`shared.model.fit.huber_within`).
     """
     import lightgbm
@@ -476,7 +476,7 @@ def _descend(
 
 
 def _handfuls(queries: Tensor) -> Tensor:
-    """Return all samples in a random order, few of a question next to each other."""
+    """Return all samples in a random order, with short runs of one query."""
     places = torch.randperm(len(queries))
     places = places[torch.argsort(queries[places], stable=True)]
     _, sizes = torch.unique_consecutive(queries[places], return_counts=True)

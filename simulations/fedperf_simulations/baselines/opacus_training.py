@@ -92,7 +92,7 @@ class OpacusTraining:
         """Return the weights after so many steps from `model`, which stays as it is.
 
         Args:
-            model: where training starts.
+            model: before training.
             graphs: the plan of one execution of each workload.
             log_seconds: that it took, natural log, [workloads].
             draws: which workloads a step draws, and the noise.

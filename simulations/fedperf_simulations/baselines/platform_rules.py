@@ -1,8 +1,7 @@
 """Rules of thumb that a choice has to beat: one platform for everything, or one per class.
 
-A rule knows nothing of a workflow but the classes of its operators. An operator that the
-rule's platform cannot run goes where the operator before it ran, or else to the first
-platform that can.
+A rule reads only the classes of a workflow's operators. An operator that the rule's platform cannot
+run goes where the operator before it ran, or else to the first platform that can.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

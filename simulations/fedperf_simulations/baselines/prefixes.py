@@ -7,7 +7,7 @@ from fedperf_shared.workflow.graph import InvalidWorkflowError, Plan, Workflow
 
 
 def workflow_prefix(workflow: Workflow, positions: Iterable[int]) -> Workflow:
-    """Return these operators alone, in ascending order; what is known of sources stays.
+    """Return these operators alone, in ascending order. Facts about sources are kept.
 
     Raises:
         InvalidWorkflowError: an operator reads from one that is left out, or none is left.

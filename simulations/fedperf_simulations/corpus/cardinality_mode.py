@@ -1,7 +1,7 @@
 """The information given about a plan: actual or estimated cardinalities.
 
 Papers give models the rows between operators as a run counted them. Before a run only estimates
-exist. Which queries ran before in the session is known before as well.
+exist. The earlier queries of the session are available before a run as well.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ BOTH = (TRUE_ROWS, KNOWN_BEFORE)
 
 
 def workflow_with(workflow: Workflow, information: Value) -> Workflow:
-    """Return the workflow as it is, or with estimates for what only a run tells."""
+    """Return the workflow with actual or with estimated cardinalities."""
     return workflow if information == TRUE_ROWS else workflow_before(workflow)
 
 
 def asked_with(questions: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
-    """Return the questions as they are, or with estimates for what only a run tells."""
+    """Return the queries with actual or with estimated cardinalities."""
     if information == TRUE_ROWS:
         return list(questions)
     return [

@@ -4,10 +4,9 @@ The measured set (`measuring`) has one plan of most of its workloads; by this se
 judged which plan of a workload is the fastest. Its tasks, all a function of the seed:
 
 - compared: drawn workloads of every family, each on every embedded platform alone, with
-  scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their
-  logarithm, so that a decade of small jobs costs no more than its share and large ones are
-  not rare. Some run under a memory cap that engines are told, some on Spark as well where
-  it is installed.
+  scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their logarithm,
+  so that a decade of small jobs costs no more than its share and large ones are not rare. Some run
+  under a memory cap that engines are configured with, some on Spark as well where it is installed.
 - series: programs of every family at every size, for charts and for labels between sizes.
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.

@@ -1,9 +1,9 @@
 """The comparison set as cases: one workload at one size, with what each of its plans took.
 
 A case's plans ran on the same machine under the same memory cap; repeated runs count by their
-median, a plan of which a run failed has no run time. Cases of one workload (one logical plan,
-whatever its size) always share a fold, so that a model which learnt without a fold has seen
-none of its logical plans.
+median, a plan of which a run failed has no run time. Cases of one workload (one logical plan, at
+any size) always share a fold, so that a model trained without a fold has seen none of its logical
+plans.
 """
 
 import math

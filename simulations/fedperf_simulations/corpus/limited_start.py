@@ -1,8 +1,8 @@
-"""A start that knows little, for simulations of what organizations learn together.
+"""The limited pretrained model, for simulations of federated learning.
 
-The public start that ships has seen everything that was measured, the workloads of the
-organizations of `organizations` as well: with it there would be nothing left to learn. So
-they begin with one that has seen the public part alone.
+The public pretrained model that ships was trained on all measurements, including the workloads of
+the organizations of `organizations`. With it there would be nothing left to learn. So they begin
+with a model trained on the public part alone.
 """
 
 import os
@@ -24,7 +24,7 @@ def load_limited_start() -> Checkpoint:
 
 @contextmanager
 def start_in_use(path: Path) -> Iterator[None]:
-    """Whatever loads the public start in this process meanwhile gets that one."""
+    """Use the limited model wherever this process loads the public pretrained model."""
     before = os.environ.get(PRETRAINED_VARIABLE)
     os.environ[PRETRAINED_VARIABLE] = str(path)
     try:

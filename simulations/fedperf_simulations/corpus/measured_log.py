@@ -204,10 +204,10 @@ def _line(content: Mapping[str, object]) -> bytes:
 def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
     """Write what the log holds as one history file; the number of its rows.
 
-    Beyond the columns of a history: `role`, `family`, `drawn_rows`, `host_busy_cores`,
-    `attempts`, `segment_platforms`, `segment_seconds`, `run_seconds` and `program` (JSON:
-    these jobs are drawn from a public seed, nobody's own). Execution ids are the tasks' ids.
-    Trials without a plan (rows that could not be counted) are left out.
+    Beyond the columns of a history: `role`, `family`, `drawn_rows`, `host_busy_cores`, `attempts`,
+    `segment_platforms`, `segment_seconds`, `run_seconds` and `program` (JSON: these jobs are drawn
+    from a public seed and belong to no organization). Execution ids are the tasks' ids. Trials
+    without a plan (rows that could not be counted) are left out.
 
     Raises:
         InvalidInputError: the log is not a log of measurements.

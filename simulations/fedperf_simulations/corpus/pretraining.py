@@ -1,24 +1,23 @@
-"""Train the starts: the public one that ships, and the limited one of simulations.
+"""Train the pretrained models: the public one that ships, and the limited one of simulations.
 
-The public start learns from everything that was measured but the validation and the test
-part of the measured set. By the validation part coordinators judge versions: its plans are
-written beside the start. The limited start knows the public part alone (`limited_start`).
-Made anew only when the measurements or the model change.
+The public model is trained on all measurements except the validation and the test part of the
+measured set. Coordinators judge versions by the validation part. Its plans are written to the same
+folder as the model. The limited model is trained on the public part alone (`limited_start`). Made
+anew only when the measurements or the model change.
 
 Distil the additive head that ships with fedperf from the pretrained model.
 
-With workflows of the comparison set, which are drawn from a public seed; measured run times
-are not looked at. Made anew with the start.
+With workflows of the comparison set, which are drawn from a public seed; measured run times are not
+read. It is distilled again with the pretrained model.
 
-Measurement of the accuracy claimed of the start, by starts that never saw a part.
+Measure the accuracy of the pretrained model, by models trained without a part.
 
-One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
-from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
-explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
-the plan is asked about with estimated cardinalities. What estimates of rows add is told by
-all plans of left out shapes, programs of the training set as well, as they were before they ran.
-Prices of the analytic cost model, some constants a platform that the networks correct, have seen
-all of it.
+One learns from all but a fifth of the shapes of workflows, and is evaluated on these. One learns
+from small inputs on one core alone, and is evaluated on the rest. Its errors, less what shapes
+explain, determine how widths grow with the decades beyond. Every workload counts the same. SQL
+plans are evaluated with estimated cardinalities. The error that estimates add is measured on all
+plans of left-out shapes, programs of the training set included. Prices of the analytic cost model,
+some constants a platform that the networks correct, were fitted to all measurements.
 """
 
 import math
@@ -62,14 +61,14 @@ from fedperf_simulations.model.ggfn import GGFN, save_model
 
 EPOCHS = 40
 LIMITED_DROPOUT, LIMITED_EPOCHS = 0.1, 60
-"""The limited start is as it was when the claims about joining were measured."""
+"""The limited model is unchanged since the claims about joining were measured."""
 
 Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class StartReport:
-    """The report of a start: plans and prefixes it was trained on, median q-errors."""
+    """The report of a training: plans and prefixes it was trained on, median q-errors."""
 
     trained_on: int
     error_on_validation: float
@@ -84,7 +83,10 @@ def train_public_start(
     start_path: Path = PRETRAINED_PATH,
     plans_path: Path = PUBLIC_PLANS_PATH,
 ) -> StartReport:
-    """Train and write the start and the public plans; the same for a seed on one machine."""
+    """Train and write the pretrained model and the public plans.
+
+    A seed gives the same files on one machine.
+    """
     parts = split(measurements.executions)
     held_out = {
         e.workload for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST) for e in parts[part]
@@ -106,7 +108,7 @@ def train_limited_start(
     on_progress: Progress | None = None,
     path: Path = LIMITED_START_PATH,
 ) -> StartReport:
-    """Train and write the limited start; the same for a seed on one machine."""
+    """Train and write the limited model. A seed gives the same file on one machine."""
     parts = split(at_one_speed(executions))
     public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
@@ -172,10 +174,13 @@ SMALL_SHARE = 1 / 30
 
 LEVEL = 0.9
 LEAST_WORKLOADS = 20
-"""That must be asked about, for a width to be told."""
+"""Workloads needed to estimate a width."""
 
 LEAST_DECADES = 1.0
-"""Beyond what was known, for an error to tell how errors grow: less would be divided by little."""
+"""Smallest distance beyond the training support for estimating the growth of errors.
+
+Errors are divided by it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,7 @@ class MeasuredSingleEnginePlan:
     Attributes:
         workload: of the execution.
         shape: fingerprint of its workflow.
-        plan: its run time, and what it is asked about with.
+        plan: its run time and its input.
     """
 
     workload: str
@@ -204,11 +209,11 @@ class MeasuredSingleEnginePlan:
 
 
 def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, PretrainedWidth]:
-    """Return the widths of every platform that was measured on workloads enough.
+    """Return the widths of every platform with enough measured workloads.
 
     Args:
         measurements: all of them.
-        learn: trains a start; called twice.
+        learn: trains a model. It is called twice.
     """
     queries = asked_of(measurements)
     all_shapes = {each.shape for each in queries}
@@ -270,7 +275,7 @@ def programs_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, .
 
 
 def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan | None:
-    """The plan with estimates in place of what only a run tells; None where that is nothing."""
+    """The plan with estimated cardinalities. None where it has no actual ones."""
     plan = plan_with_estimated_cardinalities(measured.plan.plan)
     if not plan.workflow.rows_are_estimates:
         return None
@@ -280,7 +285,7 @@ def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePl
 def errors_of(
     start: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
-    """Return each with the absolute error of the start, log seconds."""
+    """Return each with the absolute error of the pretrained model, log seconds."""
     if not plans:
         return []
     measured = np.array([each.plan.log_seconds for each in plans])
@@ -326,9 +331,9 @@ def _width(
 def _with_estimates(
     width: PretrainedWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
 ) -> PretrainedWidth:
-    """Return the width with what it needs, squares added, to hold `LEVEL` of these workloads.
+    """Return the width, with a part added in squares so that it covers `LEVEL` of these workloads.
 
-    It is told by relational programs, and by the others, of which there are enough.
+    It is estimated on relational programs, and on each other class with enough of them.
     """
     needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for each, error in of_estimated:

@@ -1,8 +1,8 @@
 """A share of a core and a bound on memory, as a container has: real, by control groups.
 
-Children join a group of the kernel's before they become what they are, so everything that
-they do counts, their start and what they start in turn as well. The share is given out in slices
-of a millisecond: a run of a few milliseconds feels it already.
+Children join a group of the kernel's before they become what they are, so everything that they do
+counts, including their startup and their own child processes. The share is given out in slices of a
+millisecond: a run of a few milliseconds feels it already.
 
 Needs the controllers cpu and memory of Linux control groups v1, and rights to make groups;
 v2 is not supported.

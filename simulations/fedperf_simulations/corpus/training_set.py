@@ -5,8 +5,8 @@ one segment. The caller names the workloads that a model may train on.
 
 The run times of prefixes follow from the timings of segments. A run materializes rows at the end of
 every segment (`executor.segments_of`). So the first segments of a plan are a plan of their own
-whose run time is the sum of theirs. A search that scores plans while they grow asks about such
-prefixes. A model trained on complete plans alone would extrapolate.
+whose run time is the sum of theirs. A search scores such prefixes while plans grow. A model trained
+on complete plans alone would extrapolate.
 """
 
 import math
@@ -43,7 +43,7 @@ from fedperf_simulations.data.datasets import (
 
 
 def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
-    """Yield every proper prefix of the executions of a measured set, beside its execution.
+    """Yield every proper prefix of the executions of a measured set, with its execution.
 
     Raises:
         InvalidInputError: a row cannot be read.
@@ -78,7 +78,7 @@ MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
 
 IsKnown = Callable[[str], bool]
-"""Whether a workload may be learnt from."""
+"""Whether a workload may be used for training."""
 
 Sized = tuple[Workflow, ClusterConfig]
 
@@ -128,7 +128,7 @@ class Measurements:
         return cls(cases, executions, prefixes, seed, further, sessions)
 
     def training_plan(self, is_known: IsKnown) -> TrainingPlan:
-        """Return the plans and prefixes of workloads that are known.
+        """Return the plans and prefixes of the training workloads.
 
         Those of sessions occur twice: with actual and with estimated cardinalities.
         """
@@ -163,7 +163,7 @@ class Measurements:
                 yield workload, prefix.plan.workflow
 
     def workflows(self, is_known: IsKnown) -> list[Sized]:
-        """Workflows of known cases, which a head is distilled from."""
+        """Workflows of training cases, from which a head is distilled."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)
         training = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]

@@ -1,10 +1,10 @@
 """The public C3O runs: 930 configurations of five Spark jobs, cut into 29 organizations.
 
-A configuration is the median of its five repeats, and stands for a workload. The three
-kinds of organizations:
+A configuration is the median of its five repeats, and represents a workload. The three kinds of
+organizations:
 
-* published: the eight (job, machine) cells of six configurations. Everybody knows these
-  48 runs, so they are no organizations that could join.
+* published: the eight (job, machine) cells of six configurations. These 48 runs are public, so
+  their cells are not organizations that could join.
 * slices: the four large cells, each cut by one input size into what 18 organizations
   with data sets of their own would have (24 to 90 configurations each). A new participant is
   one slice, the others of its cell are the federation.
@@ -19,12 +19,12 @@ part of the project. Source: dos-group/c3o-experiments; Will et al. 2020.
 
 There are fifteen scenarios: five Spark jobs, and three kinds of extrapolation.
 
-* nodes between: trained on clusters of 2, 6, 10 and 12 nodes, asked about 4 and 8;
-* nodes beyond: trained on up to 8 nodes, asked about 10 and 12;
-* size beyond: trained on small inputs, asked about those above the job's limit.
+* nodes between: trained on clusters of 2, 6, 10 and 12 nodes, evaluated on 4 and 8;
+* nodes beyond: trained on up to 8 nodes, evaluated on 10 and 12;
+* size beyond: trained on small inputs, evaluated on those above the job's limit.
 
-What is asked about is judged on every execution, repeats included. Slots and memory
-follow from the number of nodes and the machine type, so they are no columns of their own.
+Held-out configurations are evaluated on every execution, repeats included. Slots and memory follow
+from the number of nodes and the machine type, so they are no columns of their own.
 
 The 18 slices are also tables of their own columns, with every repeat in the order of the files. The
 48 published runs and the job `sort` are not part of them, so nothing is judged by these.
@@ -63,10 +63,10 @@ MEGABYTE_BOUNDS: Bounds = (100, 32_000)
 START_SECONDS = 30.0
 MEGABYTES_PER_SECOND = 5.0
 DEFAULT_PASSES = 10
-"""The physics prior: start-up, megabytes a core reads per second, passes of iterative jobs."""
+"""The physics prior: startup, megabytes a core reads per second, passes of iterative jobs."""
 
 PUBLISHED_SIZE = 6
-"""Configurations of a cell whose runs everybody knows."""
+"""Configurations of a cell whose runs are public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class C3O:
     """The data as the experiments use them.
 
     Attributes:
-        published: the 48 runs that everybody knows.
+        published: the 48 public runs.
         sort: the 126 configurations of the job `sort`.
         slices: the 756 configurations of the 18 slices.
         files: what was read.

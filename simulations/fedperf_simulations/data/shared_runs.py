@@ -1,10 +1,10 @@
 """The 736 runs of the paper on sharing run times privately, its splits and its results.
 
-Five Spark jobs, each on one machine type; a row is a configuration, measured once, and
-stands for a workload. Of k-means and linear regression the paper leaves out clusters of
-one or two machines. With seed 0 the splits of few rows are the paper's own, and so are
-the large ones: its scripts number them in the order in which they ask for them, those of
-few rows first. Another seed gives splits of the same kind that share no number with these.
+Five Spark jobs, each on one machine type; a row is a configuration, measured once, and represents a
+workload. Of k-means and linear regression the paper leaves out clusters of one or two machines.
+With seed 0 the splits of few rows are the paper's own, and so are the large ones: its scripts
+number them in the order of use, those of few rows first. Another seed gives splits of the same kind
+that share no number with these.
 
 The grid of a job (its inputs) is public, its run times are not: what must not see run
 times takes a `PublicConfigurations`.

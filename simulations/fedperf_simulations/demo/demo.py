@@ -1,10 +1,10 @@
 """The demo: why to join, in three parts, each with its verdict.
 
-(a) what joining gives a new participant, and (b) what becomes of everybody's answers when a cap is
-imposed: a year of organizations in memory, in a process of its own (`year`). (c) what leaves,
-for how much: three organizations and a coordinator as the programs that users have, started as
-a user would; only their calendar is compressed, through the coordinator's configuration. Both
-go on side by side. Whatever fails ends the demo with one line and leaves no program running.
+(a) what joining gives a new participant, and (b) how all predictions change when a cap is imposed:
+a year of organizations in memory, in a process of its own (`year`). (c) what leaves, for how much:
+three organizations and a coordinator as the programs that users have, started as a user would; only
+their calendar is compressed, through the coordinator's configuration. Both go on side by side. A
+failure ends the demo with one line and leaves no program running.
 """
 
 import re
@@ -152,7 +152,7 @@ def _init(world: DemoWorkspace, each: DemoMember) -> None:
 
 
 def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
-    """Measured by as many programs at once as will answer at once."""
+    """The pace is measured by as many programs at once as will reply at once."""
     calls = [
         ProgramCall(
             "measuring the pace", (*PACE_COMMAND, str(world.history(each.name))), "pace.log"
@@ -168,7 +168,7 @@ def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
 def _result(
     world: DemoWorkspace, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
 ) -> OrganizationResult:
-    """Return what an organization's own programs say."""
+    """Return the results of an organization's own programs."""
     ask = partial(_ask, world, each.name)
     result = collected(
         each,

@@ -1,6 +1,6 @@
 """A coordinator and daemons through one compressed period: up, joined, through, down.
 
-The period begins only when everything is up, and nothing is asked of the machine before its end.
+The period begins only when everything is up. Nothing else runs on the machine before its end.
 """
 
 import socket
@@ -20,10 +20,10 @@ from fedperf_simulations.demo.workspace import HOST, DemoWorkspace, free_ports
 from fedperf_simulations.harness.terminal import ProgressStage
 
 UP = "daemon is up"
-"""What a daemon's log says when it has declared its schedule."""
+"""Text in a daemon's log after it has declared its schedule."""
 
 HEAVY_STARTS = 10
-"""Programs' starts between the calendar and the first slot, as many as run one after another.
+"""Program starts between the calendar and the first slot, as many as run one after another.
 
 The coordinator, three joins, three daemons and the five processes in which these compute, on two
 cores; half of it again for a machine that is busier than when its pace was measured.

@@ -1,9 +1,9 @@
 """The participants of the demo's year and the executions of each, all of which really ran.
 
-The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
-pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
-place of all that. The new participant scores credit on Polars. The held-out workloads belong to
-none of them.
+The pretrained model learns DuckDB and pandas on whole cores, and no credit scoring. Members run
+DuckDB and pandas with all families, and Polars; at some moment containers of half a core and 1 GB
+take the place of all that. The new participant scores credit on Polars. The held-out workloads
+belong to none of them.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from fedperf_simulations.data.datasets import at_one_speed
 
 NEW_FAMILY = Family.CREDIT
 NEW_PLATFORM = "Polars"
-"""What the start never saw: one of the families, on a platform of its own."""
+"""Absent from pretraining: one of the families, on a platform of its own."""
 
 OWN_RUNS = 3
 """Of the new participant, once it has some."""
@@ -43,14 +43,14 @@ class YearSize:
 
     Attributes:
         windows: of four weeks.
-        cap_window: with which half a core is all that there is.
-        rounds: of each window, and as many more where an epoch begins.
+        cap_window: the first window with only half a core.
+        rounds: of each window, and as many more where a regime begins.
         organizations: that learn together.
         own: workloads of each of them, of each segment: two run until the cap, the third since.
         pool: of all of them together, likewise.
         held_out: workloads by which each line is evaluated.
         pretraining: workloads of the pretrained model.
-        epochs: passes of the start over them.
+        epochs: passes of pretraining over them.
         public_step: a step of n takes every n-th public plan.
     """
 
@@ -114,13 +114,13 @@ QUICK_YEAR = YearSize(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemoParticipants:
-    """The workloads of each participant, and those to judge answers by.
+    """The workloads of each participant, and those to judge predictions by.
 
     Attributes:
         pretraining: workloads of the pretrained model, as of one machine.
         organizations: what each executes.
         new_participant: the first executions of the one that joins last.
-        similar_to_new: workloads of its kind that nobody has, to judge answers by.
+        similar_to_new: held-out workloads of its kind, to judge predictions by.
         old_machine: the same, on whole cores.
         new_machine: the same, under the cap.
     """
@@ -136,7 +136,7 @@ class DemoParticipants:
 def cast_of(
     segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: int
 ) -> DemoParticipants:
-    """Give everybody their workloads by `seed`.
+    """Partition the workloads by `seed`.
 
     Args:
         segments: as `private_executions` has them.
@@ -180,7 +180,7 @@ def cast_of(
 
 
 def is_new_family(execution: Execution) -> bool:
-    """Return whether the start must not know it."""
+    """Return whether it must be absent from pretraining."""
     return execution.workload.partition("-")[0] == NEW_FAMILY
 
 

@@ -1,8 +1,8 @@
 """Programs that a simulation starts as a user would, each in a process of its own with a log.
 
-Invariant: whatever was started through `Programs` has ended when its `with` block is
-left, however it is left. A program that fails ends the step with one line that names
-the step, the program's own last words and its log.
+Invariant: every program started through `Programs` has ended when its `with` block is left, also
+after an error. A program that fails ends the step with one line that names the step, the program's
+own last words and its log.
 """
 
 import os
@@ -25,7 +25,7 @@ CLIENT = "fedperf"
 SERVER = "fedperf-server"
 
 STOP_SECONDS = 15.0
-"""How long a program may take to end after it was asked to."""
+"""Seconds that a program may take to end after the signal."""
 
 _SETTINGS = {
     # Sums in another order are other bits, and a training that goes another way: one thread, and
@@ -148,7 +148,7 @@ class Programs(Closing):
                     self.close()
         errors = [e for each in futures if not each.cancelled() and (e := each.exception())]
         if errors:
-            # What failed by itself says more than what was stopped for it.
+            # A program that failed by itself is more informative than one stopped because of it.
             raise min(errors, key=lambda error: isinstance(error, SimulationStoppedError))
         return [each.result() for each in futures]
 
@@ -222,7 +222,7 @@ class Programs(Closing):
 
     def _last_words(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> str:
         lines = [line.strip() for line in self.log_of(call.log).splitlines() if line.strip()]
-        text = lines[-1] if lines and not lines[-1].startswith("$ ") else "it said nothing"
+        text = lines[-1] if lines and not lines[-1].startswith("$ ") else "it printed nothing"
         return f"exit code {process.returncode}, {text.removeprefix('error: ')}"
 
 
@@ -247,7 +247,7 @@ def _without_secret(word: str) -> str:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float) -> None:
-    """Ask the processes to end, then insist; with whatever they started themselves."""
+    """Terminate the processes and their children, then kill those that remain."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     deadline = time.monotonic() + seconds

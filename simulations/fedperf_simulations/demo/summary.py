@@ -69,20 +69,20 @@ class Change:
 
 
 def factor_of(errors: Floats) -> float:
-    """Return the factor by which answers are off, from absolute log errors."""
+    """Return the factor by which predictions are off, from absolute log errors."""
     return math.exp(float(errors.mean()))
 
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantResult:
-    """Errors of a new participant's answers, as factors.
+    """Errors of a new participant's predictions, as factors.
 
     Attributes:
         own_runs: that it has.
-        alone: from these alone; None without any.
-        start: with the start that never saw its platform and family.
+        alone: local-only predictions; None without own runs.
+        start: with the model pretrained without its platform and family.
         joined: with what the organizations learned.
-        shipped: with the pretrained model, which knows both.
+        shipped: with the shipped model, which was trained on both.
         change: from `start` to `joined`.
     """
 
@@ -116,11 +116,11 @@ class DriftAlarm:
     """A drift that several organizations' reports showed.
 
     Attributes:
-        window: whose reports gave it away.
+        window: whose reports showed it.
         platforms: that changed.
         factor: by which run times grew.
         organizations: who showed it.
-        epoch_window: with which an epoch began; None where the year had no window left.
+        epoch_window: with which a regime began; None where the year had no window left.
     """
 
     window: int
@@ -155,9 +155,9 @@ class YearResult:
         machines: the old one, then the new one.
         noticed: None where no reports showed the cap.
         false_alarms: drifts that reports showed before it.
-        rehearsed: synthetic rows of the old machine that rounds of the new epoch rehearse.
+        rehearsed: synthetic rows of the old machine that rounds of the new regime rehearse.
         promoted: versions that the gate let through.
-        last_word: what the gate said of the newest version.
+        last_word: the gate's verdict on the newest version.
         seconds: of computing.
     """
 
@@ -322,8 +322,8 @@ def describe_change(change: Change) -> str:
 
 
 def factor(value: float | None) -> str:
-    """Return the factor by which answers are off, in words; None is no answer at all."""
-    return "no answer" if value is None else f"x{value:.2f}"
+    """Return the factor by which predictions are off, in words. None means no prediction."""
+    return "no prediction" if value is None else f"x{value:.2f}"
 
 
 def runs(result: NewParticipantResult) -> str:
@@ -346,7 +346,7 @@ def describe_new_participant(result: NewParticipantResult) -> str:
     """Return the gain of joining with so many own runs, in words."""
     return (
         f"{runs(result)}: off by {factor(result.joined)} joined, {factor(result.start)} with the "
-        f"start: {describe_change(result.change)} {SPREAD}"
+        f"base model: {describe_change(result.change)} {SPREAD}"
     )
 
 
@@ -358,7 +358,7 @@ def of_five_seeds(own_runs: int) -> str:
     changes = [100 * (math.log(j) / math.log(s) - 1) for j, s in zip(joined, start, strict=True)]
     return (
         f"mean and range of seeds 0 to 4: {_range('x{:.2f}', joined)} joined, "
-        f"{_range('x{:.2f}', start)} with the start, {_range('{:+.0f} %', changes)} error"
+        f"{_range('x{:.2f}', start)} with the base model, {_range('{:+.0f} %', changes)} error"
     )
 
 
@@ -377,7 +377,7 @@ def noticed(year: YearResult) -> str:
     began = (
         "no window was left to learn it apart"
         if drifts.epoch_window is None
-        else f"from window {drifts.epoch_window + 1} on (a new epoch) it is learnt apart"
+        else f"from window {drifts.epoch_window + 1} on (a new regime) it is learned separately"
     )
     return (
         f"{came}, unannounced: the noisy reports of window {drifts.window + 1} gave it away, as "
@@ -387,7 +387,7 @@ def noticed(year: YearResult) -> str:
 
 
 def machine(result: MachineResult) -> str:
-    """Return the change of the answers on one machine, in words."""
+    """Return the change of the predictions on one machine, in words."""
     return (
         f"{result.name}: off by {factor(result.before)} before the cap, {factor(result.after)} at "
         f"the end: {describe_change(result.change)}"
@@ -419,8 +419,8 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     """Print what was found."""
     year = summary.year
     console.print(
-        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, which its start "
-        "never saw; off by a factor of[/]"
+        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, absent from "
+        "pretraining; off by a factor of[/]"
     )
     console.print(_new_participant_table(year))
     console.print(Text(f"intervals are {SPREAD}"))
@@ -433,7 +433,7 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
 
 
 def _new_participant_table(year: YearResult) -> Table:
-    table = _table("own runs", "alone", "start", "joined", "shipped", "joined against the start")
+    table = _table("own runs", "alone", "base", "joined", "shipped", "joined against base")
     for each in year.newcomer:
         errors = map(factor, (each.alone, each.start, each.joined, each.shipped))
         table.add_row(str(each.own_runs or "none"), *errors, _verdict(each.change))

@@ -1,10 +1,12 @@
-"""Lines (a) and (b) of the demo: a year of large organizations that learn, lived in memory.
+"""Lines (a) and (b) of the demo: a year of large organizations that learn, in memory.
 
-Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
-what else the demo does. It prints a line of JSON after each step, and what was found in the last.
+Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), in parallel
+with the rest of the demo. It prints a line of JSON after each step. The last line holds the
+results.
 
-Gate, ledgers, controllers and verdicts are the product's (`federated_year`). Nobody announces the
-cap. What a new participant predicts with is what a member fetched, by the client's own code.
+Gate, ledgers, controllers and verdicts are the product's (`federated_year`). The cap is not
+announced. A new participant predicts with the files that a member fetched, by the client's own
+code.
 """
 
 import math
@@ -98,14 +100,17 @@ def steps_of(size: YearSize) -> int:
 
 
 def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult:
-    """The year and what came of it; the start that is trained for it is kept in `directory`."""
+    """Run the year and return its results.
+
+    The model that is pretrained for it is kept in `directory`.
+    """
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
     say("workloads are partitioned")
     start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, start, model_version=PRETRAINED_VERSION)
-    say("the start is trained")
+    say("the base model is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
@@ -162,7 +167,7 @@ def new_participant_with(
     Args:
         runs: its own.
         queries: of other workloads.
-        fetched: what joining gave; the public start in use is the one without it.
+        fetched: what joining gave; the public model in use is the one without it.
         shipped: the pretrained model.
     """
     own, questions = History.from_executions(runs), History.from_executions(queries)
@@ -222,7 +227,7 @@ def noticed_in(
 
 
 def _trained(training: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
-    """Trained as the starts that ship: it hears nothing of what its measurements did not vary."""
+    """Train it like the shipped models. Inputs that its measurements did not vary are masked."""
     model = GGFN(seed=seed)
     heard = zero_constant_inputs(model, training.graphs)
     fit(model, heard, training.log_seconds, epochs=epochs, seed=seed)
@@ -235,7 +240,7 @@ def _machine(name: str, queries: MeasuredTimes, before: GGFN, after: GGFN) -> Ma
 
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
-    """Return what its database says of drift, rehearsal and verdicts."""
+    """Return drift, rehearsal and verdicts from its database."""
     period = federation.config.calendar.period
     with federation.database.transaction() as session:
         drifts = stored_drifts(session, period)

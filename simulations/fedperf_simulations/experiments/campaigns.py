@@ -1,10 +1,10 @@
 """Experiment: the number of configurations that a campaign runs until it predicts the others well.
 
-Public jobs are grids of configurations whose run times are known. The product's sampler chooses one
+Public jobs are grids of configurations with published run times. The product's sampler chooses one
 configuration after the other from three quarters of a job's configurations; the product's ensemble
 for tables is evaluated on the last quarter. Every seed has a quarter of its own, the same for all
-strategies. Beside the errors stand the cost (seconds x machines), where the rule with a target of 5
-% and a patience of 3 would have stopped, and the error there.
+strategies. The rows also give the cost (seconds x machines), the number at which the rule with a
+target of 5 % and a patience of 3 would have stopped, and the error there.
 
 The sampler's constants were chosen on sgd, kmeans and pagerank with other seeds. Of sort and grep
 one quick run had been seen, and nothing was changed after it. The figure is the first number of
@@ -12,8 +12,8 @@ configurations from which the mean error over seeds stays below 5 % up to 50. Ac
 sort and grep are judged at every number up to 30 and at every fifth beyond, space-filling and the
 rest at every fifth.
 
-A replayed campaign starts with nothing and asks the product's sampler for one configuration after
-the other of a job's grid. At some numbers of configurations the ensemble is fitted to the
+A replayed campaign starts without measurements. The product's sampler chooses one configuration
+after the other of a job's grid. At some numbers of configurations the ensemble is fitted to the
 measurements so far and evaluated on configurations that are not in the grid. One configuration is
 one run here: its median of five repeats.
 
@@ -73,7 +73,7 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Setti
 from fedperf_simulations.harness.side_by_side import computed
 
 HELD_OUT = 0.25
-"""Of the configurations of a job, who are asked about."""
+"""Share of a job's configurations that is held out."""
 
 TARGET, PATIENCE = 0.05, 3
 """Of the rule that stops a campaign."""
@@ -85,7 +85,7 @@ NOTHING_FAILED: frozenset[int] = frozenset()
 
 
 def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioParts:
-    """Return the grid of a job, and what is asked about.
+    """Return the grid of a job, and its held-out configurations.
 
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
@@ -115,12 +115,12 @@ class ReplayedCampaign:
     def over(
         cls, grid: Executions, strategy: Strategy, *, target: float | None, most: int, seed: int
     ) -> Self:
-        """Run until `most` configurations are measured, whatever the rule says.
+        """Run until `most` configurations are measured, regardless of the rule.
 
         Args:
             grid: with what each configuration takes.
             strategy: by which they are chosen.
-            target: share, of the rule that would have stopped it; None not to ask the rule.
+            target: share, of the rule that would have stopped it; None to ignore the rule.
             most: configurations.
             seed: of the sampler.
         """
@@ -183,7 +183,7 @@ def _measured(
 
 
 def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -> float:
-    """MAPE in percent on what is asked about, learnt from those rows of the grid."""
+    """MAPE in percent on the held-out configurations, trained on those rows of the grid."""
     samples, queries = (layout.samples(each.table) for each in (parts.training, parts.held_out))
     along = (layout.scale_feature, layout.size_feature)
     places, questions = (
@@ -192,7 +192,7 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
     )
     log_seconds = np.log(parts.training.seconds[rows])
     training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
-    # Folds that leave single configurations out: what is asked about was drawn like the grid.
+    # Folds that leave single configurations out: the held-out ones were drawn like the grid.
     _, fitted = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
     return 100 * float(np.mean(np.abs(np.exp(fitted(queries)) / parts.held_out.seconds - 1)))
 
@@ -279,9 +279,9 @@ def slowdown(seconds: float) -> tuple[float, float]:
             windows.append((start, time.monotonic()))
         printed, _ = process.communicate()
     moments = np.array(array("d", printed))
-    speeds = [_speed(moments, *window) for window in windows[1:]]  # the first has its start in it
+    speeds = [_speed(moments, *window) for window in windows[1:]]  # the first includes the startup
     # Windows 1, 3, 5, ... are watched: of two neighbours, by what share is that one slower? Where
-    # the machine let the job do nothing at all, nobody can tell.
+    # the machine gave the job no time at all, the share is undefined.
     slower = np.array(
         [
             other / one - 1 if number % 2 == 0 else one / other - 1

@@ -1,15 +1,15 @@
 """Experiment: an organization's gain by joining, over the number of its own executions.
 
-New participants come from three kinds of data. C3O slices (18) each ask what the others of their
-job have run; the list of configurations is public. TOKIO platforms (6) have wall time and
-bandwidth. The organizations of the project's own measured set (3) have plans and private
-configurations. The gain is what the product's mechanisms give at that epsilon: three staged
-reports, or private steps of the shared model at its tangent. Predictions at home are the client's.
+New participants come from three kinds of data. C3O slices (18) each query the other slices of their
+job; the list of configurations is public. TOKIO platforms (6) have wall time and bandwidth. The
+organizations of the project's own measured set (3) have plans and private configurations. The gain
+is what the product's mechanisms give at that epsilon: three staged reports, or private steps of the
+shared model at its tangent. Predictions at home are the client's.
 
 Epsilon is for all releases of an organization together at delta 1e-5. On C3O and TOKIO it is for
 replacing one label, as the published figures are; in the measured set for adding or removing one
-workload, as fedperf promises. A configuration stands for a workload on C3O. On TOKIO a run does,
-which is not what fedperf promises; the rows named "workload level" send one number per point
+workload, as fedperf promises. The unit of a workload is a configuration on C3O. On TOKIO it is a
+run, which is not what fedperf promises; the rows named "workload level" send one number per point
 instead.
 
 Each seed draws the new participant's own executions, the noise and the folds; in the measured set
@@ -116,8 +116,8 @@ class PredictorErrors:
     Attributes:
         mape: mean absolute error relative to what was measured, percent.
         q50: median q-error.
-        log_mae: mean absolute error of the natural log, log seconds. A few answers that are far
-            too long do not make all of it, nor is it kinder to answers that are too short.
+        log_mae: mean absolute error of the natural log, log seconds. It is not dominated by a few
+            predictions that are far too long, and does not favour predictions that are too short.
     """
 
     mape: float
@@ -126,7 +126,7 @@ class PredictorErrors:
 
     @classmethod
     def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
-        """Return the errors from natural logs, [asked]."""
+        """Return the errors from natural logs, [queries]."""
         predicted, truth = np.exp(answers), np.exp(measured)
         log_mae = float(np.abs(answers - measured).mean())
         return cls(100 * mape(predicted, truth), median_q_error(predicted, truth), log_mae)
@@ -151,7 +151,7 @@ class TableRows:
 
     Attributes:
         features: what predictors read, [rows, columns].
-        measured: natural log of what is asked about, [rows].
+        measured: natural log of the predicted quantity, [rows].
         points: public point of each row in every posterior, [rows].
     """
 
@@ -160,7 +160,7 @@ class TableRows:
     points: Positions
 
     def samples(self, rows: Positions, posterior: GaussianPosterior) -> EncodedQueries:
-        """Samples of those rows, with the mean of `posterior` as the start model."""
+        """Samples of those rows, with the mean of `posterior` as the pretrained model."""
         points = self.points[rows]
         return EncodedQueries(self.features[rows], points, {REFERENCE: posterior.mean[points]})
 
@@ -174,14 +174,14 @@ def judge_tables(
     start: GaussianPosterior,
     seed: int,
 ) -> Predictors:
-    """Return every predictor's errors on `queries`, knowing `own` executions.
+    """Return every predictor's errors on `queries`, given `own` executions.
 
     Args:
         rows: the new participant's.
         own: rows that it ran, any number.
-        queries: rows that it asks about.
+        queries: rows to predict.
         posteriors: what joining gave, by name.
-        start: the public start.
+        start: the public pretrained model.
         seed: of folds.
     """
 
@@ -222,7 +222,7 @@ def judge_plans(
     start: PredictLog,
     seed: int,
 ) -> Predictors:
-    """Evaluate plans as `judge_tables` does. The joined models start from `start`."""
+    """Evaluate plans as `judge_tables` does. The joined models are trained from `start`."""
 
     def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
         mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
@@ -259,7 +259,7 @@ def _home_models(
 
 
 def _nowhere(count: int) -> ScaleAndSize:
-    """Places that say nothing: what is asked is drawn like what is known."""
+    """Uninformative places: queries are drawn like the training rows."""
     return ScaleAndSize(np.zeros(count), np.zeros(count))
 
 
@@ -368,7 +368,7 @@ def _by_new_participant(cases: Sequence[Row], metric: str) -> dict[tuple[str, in
 
 
 def plotted(out: Path, data: str, table: GainTable) -> Path:
-    """MAPE over n with standard errors: local-only, with the public start, joined."""
+    """MAPE over n with standard errors: local-only, with the public pretrained model, joined."""
     predictors = (
         *CLIENTS,
         WITH_PUBLIC,
@@ -402,7 +402,7 @@ SEEDS = 5
 QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
 LEAST_ASKED = 10
-"""Rows that a new participant must have left to be asked about."""
+"""Rows that a new participant must have left as queries."""
 MOST_ASKED = 500
 
 STEPS = 3
@@ -648,7 +648,7 @@ def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkp
     def events(sigma: float) -> list[DpEvent]:
         return [to_event(LinearizedParameters(sigma, size))] * STEPS
 
-    # Without privacy the noise is one that nobody would notice.
+    # Without privacy the noise is negligible.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
     start = load_limited_start()
     trained = private_steps(
@@ -696,7 +696,7 @@ def _targets(tables: Mapping[str, GainTable]) -> list[Target]:
         table = tables[data]
         name = table.strongest(own) if rival == STRONGEST else rival
         if name is None or not table.mape.keys() >= {(personalized(joined), own), (name, own)}:
-            continue  # a quick run asks for fewer n
+            continue  # a quick run has fewer n
         change = table.change(personalized(joined), name, own)
         what = f"{data}, {joined}, n = {own}: percent against {rival}"
         targets.append(Target(what, limit, change.mean, paired=change))

@@ -1,28 +1,28 @@
 """Experiment: the cost of sharing few runs privately, for predictors that only see what is shared.
 
 Runs, splits, predictors (Ernest; gradient boosting of 100 trees) and error (MAPE) are those of the
-paper on private sharing of run times, with its 736 runs. Its published figures stand beside. Its
-data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
+paper on private sharing of run times, with its 736 runs. The tables include its published figures.
+Its data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
 private. Ours have finite epsilon at delta 1e-5 against adding or removing one run, configuration
-included. What the noise of epsilon 1 is worth against replacing one run is printed
-beside. Predictors of ours and of the public starts are trained on synthetic rows on the job's
-public grid. They are judged on the same test rows as predictors trained on the original data.
+included. The epsilon of the same noise against replacing one run is also printed. Predictors of
+ours and of the public priors are trained on synthetic rows on the job's public grid. They are
+judged on the same test rows as predictors trained on the original data.
 
 n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of stages was chosen on
 splits of another seed; the features of the priors with all five jobs in sight.
 
 Sharing (`SharedJob`). The runs of an organization lie on the public grid of a job, one workload
-each. Stage by stage the server asks for a few directions over the whole grid, the organization
-answers by a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
+each. In each stage the server queries a few directions over the whole grid, the organization
+replies with a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
 How many stages there are follows from the declared number of runs and epsilon alone, never from a
-private fit. In the end everybody labels the public grid by the posterior: these synthetic rows are
-post-processing, as many as the grid has, and cost nothing more.
+private fit. In the end all participants label the public grid by the posterior: these synthetic
+rows are post-processing, as many as the grid has, and cost nothing more.
 
-Adjacency is add or remove one run, its configuration included: the design spans the whole
-grid, so what is sent shows neither run time nor place of a single run beyond epsilon. Grid
-and number of runs are declared; that the runs lie evenly on the grid is assumed in reading
-the answers, never needed for privacy. What the same noise is worth against the replacement
-of one run by another is printed beside.
+Adjacency is add or remove one run, its configuration included: the design spans the whole grid, so
+what is sent shows neither run time nor place of a single run beyond epsilon. Grid and number of
+runs are declared; that the runs lie evenly on the grid is assumed in the posterior update, never
+needed for privacy. The epsilon of the same noise against the replacement of one run by another is
+also printed.
 
 Priors. There are two public ones over the grid of a job, as Gaussian posteriors of log seconds:
 
@@ -30,10 +30,10 @@ Priors. There are two public ones over the grid of a job, as Gaussian posteriors
   theirs. Run time falls with machines as it does for them, and crossing an argument's range from
   least to most work adds what it adds for them. A line through the other jobs gives all three, and
   a kernel fitted to them the distance of jobs from it.
-* the same, after runs of the same job on other machine types, which tell nearly everything but the
-  machine type's own share.
+* the same, after runs of the same job on other machine types, which determine nearly everything but
+  the machine type's own share.
 
-The target job enters by its grid alone: no function here is handed its run times, so the line and
+The target job enters by its grid alone: no function here receives its run times, so the line and
 the kernel never see them. A person with all five jobs in sight, though, chose the features and the
 centre of the kernel's hyperprior.
 """
@@ -133,7 +133,7 @@ def shared_posterior(
     epsilon: float,
     noise: NoiseSource,
 ) -> GaussianPosterior:
-    """Everybody's posterior after an organization has shared its runs at `epsilon`.
+    """Return the public posterior after an organization has shared its runs at `epsilon`.
 
     Args:
         start: public posterior over the grid.
@@ -357,8 +357,8 @@ class SharedTraining:
     """The training data of predictors.
 
     Attributes:
-        name: original data, a public start, or what was shared.
-        prior: that it starts from; None for original data.
+        name: original data, a public prior, or shared rows.
+        prior: before sharing; None for original data.
         epsilon: of what was shared; None where nothing private is released, or everything.
     """
 
@@ -503,7 +503,7 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
 
 
 class _Asker:
-    """Judges predictors of one job; those of a public start are trained once."""
+    """Judges predictors of one job. Those of a public prior are trained once."""
 
     def __init__(
         self, runs: JobRuns, starts: Mapping[str, GaussianPosterior], seed: Sequence[int]

@@ -1,10 +1,10 @@
-"""Experiment: the accuracy of the public start, and what there is left to learn beyond it.
+"""Experiment: the accuracy of the public pretrained model, and the remaining room for learning.
 
 Figures are the median q-error and relative error per family on the public test part of the measured
 set. Judged are:
 
 - the pretrained model, which has seen all but the validation and the test part;
-- the limited start of simulations, which has seen the public part alone;
+- the limited pretrained model of simulations, which has seen the public part alone;
 - GGFN trained on the measured set but those two parts: what perfect sharing could reach there;
 - a forest on the same two training sets.
 

@@ -1,15 +1,15 @@
-"""Experiment: the value of few records through the report channel, for a job one has never run.
+"""Experiment: the value of few records through the report channel, for a job without own runs.
 
 Each of 18 C3O slices (24 to 90 configurations of a job) is the new participant in turn; the other
-slices of its job are the federation. The new participant asks before its first own execution
-(n = 0). Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
+slices of its job are the federation. The new participant predicts before its first own execution (n
+= 0). All have the public prior: the physics prior and a Gaussian process conditioned on 48
 published runs. Its constants were fitted to those and to the job `sort`, never to a label of the
-four jobs asked about. The federation sends three staged directed reports. The new participant
+four evaluated jobs. The federation sends three staged directed reports. The new participant
 predicts from the coordinator's posterior.
 
-Epsilon is for all three stages together at delta 1e-5. Unless a row says otherwise, it is for
+Epsilon is for all three stages together at delta 1e-5. Unless a row states otherwise, it is for
 REPLACING the label of one workload, as the published figures are: sensitivity 2, twice the noise of
-adding or removing one. Both are printed. A configuration stands for a workload. "Once per job"
+adding or removing one. Both are printed. A configuration represents a workload. "Once per job"
 draws one noise for all organizations of the job, as secure aggregation among them would give, which
 the product does not have.
 
@@ -91,17 +91,19 @@ LIE = 1e6
 """A liar's numbers, in stddevs of the noise that it should have added."""
 
 OFFSET_SHARE = 0.0
-"""With so few workloads, asking where they are costs more than it tells (seen on grep and
-kmeans): the declared number and the public box stand for it."""
+"""With so few workloads, a query for their places costs more than it gains.
+
+This was seen on grep and kmeans. The declared number and the public box are used instead.
+"""
 
 NOTES = (
     "private configurations: the share of the offset was chosen while looking at grep and kmeans, "
     "10 of the 18 newcomers",
-    "prototype: an earlier version of this channel on the same slices, published by nobody else",
+    "prototype: an earlier version of this channel on the same slices, not published elsewhere",
 )
 
 SPOILED_LEVEL, SPOILED_SLOPE = 1.0, 0.8
-"""Log seconds by which a start is off on purpose, and per unit of its first two features."""
+"""Log seconds by which a spoiled prior is off, and per unit of its first two features."""
 
 ROUNDING = 1e-9
 
@@ -391,7 +393,7 @@ ANSWERS: Mapping[str, Answer] = {
 
 
 def _questions(settings: Settings) -> list[JobFederation]:
-    """Return one for each new participant; a quick run asks one of each job."""
+    """Return one for each new participant. A quick run takes one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)
     questions = [

@@ -1,20 +1,20 @@
 """A thousand organizations learn together for a year, on one machine.
 
 One in ten is large (2,500 workloads, reports and model updates), the others are small (800,
-reports). All draw their workloads from one pool of measured plans and run them in every window
-of the default calendar, which they live through in memory: the product's coordinator,
-participants, gates, ledgers, receipts and controllers (`federation.memory_federation`).
+reports). All draw their workloads from one pool of measured plans and run them in every window of
+the default calendar, which runs in memory: the product's coordinator, participants, gates, ledgers,
+receipts and controllers (`federation.memory_federation`).
 
-What is the same for several members is computed once: what a plan says about a model or a
-question, the directions of a question, the two schedules, and the files of fetched models. So the
-members' time is less than theirs together; the coordinator's is its own. Seconds and CPU minutes
-are of the processor, in one thread; minutes are of the wall, on however busy a machine.
+Values that several members share are computed once: a plan's contribution to a model or a query,
+the directions of a query, the two schedules, and the files of fetched models. So the members' time
+is less than theirs together; the coordinator's is its own. Seconds and CPU minutes are of the
+processor, in one thread; minutes are wall time, on a machine with any load.
 
 The year has no use for several processes, rounds do: one row lives three of them twice, in memory
 and with `flwr run` on Flower's simulation engine, and compares the candidates bit by bit.
 
-The year begins with the limited start, which knows the public part of the measured set alone.
-Errors are medians of the version in force on held-out plans.
+The year begins with the limited pretrained model, which was trained on the public part of the
+measured set alone. Errors are medians of the version in force on held-out plans.
 
 What more organizations would cost is projected: a line through what the sizes took (`_on_line`).
 One row checks that, of the largest size from the smaller ones. `docs/scale.md` reads the rows.

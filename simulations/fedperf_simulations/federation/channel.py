@@ -4,8 +4,8 @@ Only an organization's `DirectedReport`s reach the coordinator. The channel work
 public points with a Gaussian posterior (mean and covariance) about them. The organizations' points
 and the points that the design is for are positions in that posterior.
 
-There are two policies. By `public_configurations` the coordinator knows the organizations' points
-and designs directions for them. By `private_configurations` it knows only the job's box.
+There are two policies. By `public_configurations` the coordinator has the organizations' points and
+designs directions for them. By `private_configurations` it has only the job's box.
 
 Noise is seeded, so an experiment can be repeated.
 """
@@ -120,9 +120,9 @@ def public_configurations(
     """Return the posterior after all stages. Points are public, run times are secret.
 
     Args:
-        posterior: the public start, over the points of senders and targets and any others.
+        posterior: the public prior, over the points of senders and targets and any others.
         senders: each with noise of its own.
-        targets: positions that the answers should tell about.
+        targets: positions for which the design is optimized.
         channel: public parameters.
         noise: of everybody; independent in every draw.
     """
@@ -172,13 +172,13 @@ def private_configurations(
     """Return the posterior after all stages; the points of the senders are secret as well.
 
     Args:
-        posterior: over the box, and over the senders' points, which the coordinator's side
-            never uses; the senders take the mean there, as anybody can who has the posterior.
+        posterior: over the box, and over the senders' points, which the coordinator's side never
+            uses; the senders take the mean there, which follows from the posterior.
         senders: each with noise of its own.
-        box: public points of the job, which are also the questions.
+        box: public points of the job, which are also the queries.
         features: of each sender's workloads, scaled as the box's, [workloads, features].
         declared: number of workloads that each sender declared.
-        offset_share: of a report's squared norm, that tells where the workloads are.
+        offset_share: of a report's squared norm, for the places of the workloads.
         channel: public parameters.
         noise: of everybody; independent in every draw.
     """

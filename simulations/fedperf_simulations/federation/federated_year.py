@@ -2,8 +2,8 @@
 
 Coordinator, members, ledgers, gate, controllers and calendar are the product's
 (`memory_federation`). Reports give synthetic rows for rehearsal, rounds give candidates, and the
-next window's reports decide about them. The operator announces every segment of the year as an
-epoch, a day before it begins. Without announcements an epoch begins when reports show a drift.
+next window's reports decide about them. The operator announces every segment of the year as a
+regime, a day before it begins. Without announcements a regime begins when reports show a drift.
 Noise is seeded.
 
 At each slot an organization sums over the workloads that finished before the slot opened, each
@@ -52,10 +52,10 @@ from fedperf_simulations.corpus.organizations import DriftingYear
 from fedperf_simulations.model.ggfn import GGFN, model_from_arrays, state_to_arrays
 
 UNNOTICED = 0.02
-"""Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
+"""Negligible noise for years without privacy. The ledger admits a year of it."""
 
 BEFORE = timedelta(days=1)
-"""An epoch is announced so long before it begins."""
+"""Time between the announcement and the beginning of a regime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class TrainingMode:
     """The way in which the years of a row learn.
 
     Attributes:
-        own_history: workloads of earlier epochs stay in the sums; else only those of now.
-        rehearses: synthetic rows of earlier epochs are rehearsed.
+        own_history: workloads of earlier regimes stay in the sums; else only current ones.
+        rehearses: synthetic rows of earlier regimes are rehearsed.
         private: with the noise of the schedule.
         is_evaluated: versions come into force by the product's verdicts; else the newest one is in
-            force at the end of its window, whatever it forgot.
+            force at the end of its window, without evaluation.
     """
 
     own_history: bool
@@ -102,12 +102,12 @@ class FederationFixture:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRegimeHistory:
-    """A history without what finished in earlier epochs (`histories.MemberHistory`)."""
+    """A history without workloads that finished in earlier regimes (`histories.MemberHistory`)."""
 
     lived: DriftingYear
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """Return the workloads that finished then, of the newest epoch."""
+        """Return the workloads that finished then, of the newest regime."""
         places = self.lived.between(since, until)
         newest = max((each.regime for each in places), default=0)
         return [each for each in places if each.regime == newest]
@@ -136,7 +136,7 @@ class FederatedYear:
     """One year; noise follows from `seed` alone, so that two ways can be compared.
 
     Attributes:
-        world: what everybody knows.
+        world: the public part and the organizations.
         way: how it learns.
         seed: of the noise.
         is_announced: whether the operator announces the segments.
@@ -206,7 +206,7 @@ class FederatedYear:
         ]
 
     def _schedule(self) -> Schedule:
-        """Return the planned schedule. Declared workloads are those of the epochs that are sent."""
+        """Return the planned schedule. Declared workloads are those of the sent regimes."""
         schedule = self.world.planned.schedule
         return replace(schedule, slots=tuple(map(self._planned, schedule.slots)))
 

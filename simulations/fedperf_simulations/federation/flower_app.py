@@ -2,7 +2,7 @@
 
 The server app runs the product's coordinator, whose rounds use the strategy `LinearizedAvg`. A
 client app is one member: a home with a ledger on disk, and a participant behind the release gate.
-The node's `partition-id` says which member it is. Only the transport of messages and the noise
+The node's `partition-id` identifies the member. Only the transport of messages and the noise
 differ from production. Noise is seeded (`seeded_noise`), so the candidates equal those of the same
 federation in memory (`linearized_training`), bit for bit. There are no reports.
 
@@ -13,7 +13,7 @@ The key `out` of the run's configuration names the folder for coordinator and ho
 is a new folder among the machine's temporary files; the log names it.
 
 The engine's own `Grid` carries the messages. A node of the engine holds one partition, whose number
-is that of a member in the roster. Every node is asked once for its partition (`query.partition`).
+is that of a member in the roster. Every node is queried once for its partition (`query.partition`).
 In a round, each member's node gets one message with the request and returns the release, or the
 code of a refusal. A round has no clock: `replies` waits for all replies.
 
@@ -88,7 +88,7 @@ from fedperf_simulations.federation.linearized_training import (
 from fedperf_simulations.model.ggfn import model_from_arrays
 
 PARTITION = "partition"
-"""The query that asks a node for its partition, and the record of the answer."""
+"""The query for a node's partition, and the record of the reply."""
 
 TIMEOUT_SECONDS = 3600.0
 
@@ -146,10 +146,10 @@ class EngineRound:
 
 
 def engine_fleet(grid: Grid) -> EngineFleet:
-    """Return the members on the nodes of `grid`, which says which partition each holds.
+    """Return the members on the nodes of `grid`. Each node reports its partition.
 
     Raises:
-        EngineError: a node does not say it.
+        EngineError: a node does not report it.
     """
     queries = [
         Message(RecordDict(), node, f"query.{PARTITION}") for node in sorted(grid.get_node_ids())
@@ -157,16 +157,16 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     numbers: dict[bytes, int] = {}
     for each in grid.send_and_receive(queries, timeout=TIMEOUT_SECONDS):
         if each.has_error():
-            raise EngineError(f"a node does not say its partition: {each.error.reason}")
+            raise EngineError(f"a node does not report its partition: {each.error.reason}")
         number = each.content.config_records[PARTITION][PARTITION]
         numbers[roster_id(int(str(number)))] = each.metadata.src_node_id
     if len(numbers) != len(queries):
-        raise EngineError(f"{len(numbers)} of {len(queries)} nodes said which partition they hold")
+        raise EngineError(f"{len(numbers)} of {len(queries)} nodes reported their partition")
     return EngineFleet(grid, numbers)
 
 
 def partition_answer(question: Message, partition: int) -> Message:
-    """Return the message that says which partition a node holds."""
+    """Return the message with the partition of a node."""
     content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
     return Message(content, reply_to=question)
 
@@ -209,7 +209,7 @@ class EngineTraining:
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
     def training(self) -> LinearizedTraining:
-        """Return the steps, which begin with the limited start."""
+        """Return the steps, which begin with the limited pretrained model."""
         model = model_from_arrays(load_limited_start().arrays)
         parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
@@ -278,7 +278,7 @@ def _new_participant(
 
 @cache
 def _shared() -> SharedAnswers:
-    """Return the shared answers of all members in this process."""
+    """Return the shared replies of all members in this process."""
     return SharedAnswers()
 
 
@@ -328,7 +328,7 @@ member_app = client_app(_release_for)
 
 @member_app.query(PARTITION)
 def partition(message: Message, context: Context) -> Message:
-    """Which partition the node holds: the engine does not tell the server."""
+    """Return the partition of the node. The engine does not send it to the server."""
     return partition_answer(message, int(context.node_config[PARTITION_ID_KEY]))
 
 
@@ -371,7 +371,7 @@ def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> lis
     (place / "run.log").write_text(ran.stdout + ran.stderr)
     config = what.training().config(place / "federation", organizations=members)
     if not config.directory.is_dir():
-        raise EngineError(f"`flwr run` came to nothing; {place / 'run.log'} says why")
+        raise EngineError(f"`flwr run` came to nothing; see {place / 'run.log'}")
     with closing(Database(config.database_url)) as database:
         return versions_after(database)
 
@@ -407,11 +407,11 @@ def _await(url: str, running: "subprocess.Popen[bytes]") -> None:
                 return
         except httpx.TransportError:
             time.sleep(0.2)
-    raise EngineError("the SuperLink did not start; superlink.log says why")
+    raise EngineError("the SuperLink did not start; see superlink.log")
 
 
 def _program(name: str) -> str:
-    """A program that is installed beside the interpreter."""
+    """Return a program from the interpreter's directory."""
     return str(Path(sys.executable).with_name(name))
 
 

@@ -1,10 +1,10 @@
 """Training of a model by private steps at its tangent: one window of model rounds.
 
 The calendar has one window, with one model slot per step. Coordinator, members, ledgers and
-messages are the product's. Every organization sums over the same workloads in every step. No
-report is due before the window ends, so each step starts from the candidate before it, and none
-of them comes into force. The federation lives in memory (`memory_federation`) or on Flower's
-simulation engine (`flower_app`).
+messages are the product's. Every organization sums over the same workloads in every step. No report
+is due before the window ends, so each step begins with the candidate before it, and none of them
+comes into force. The federation lives in memory (`memory_federation`) or on Flower's simulation
+engine (`flower_app`).
 """
 
 from collections.abc import Sequence
@@ -72,11 +72,11 @@ class LinearizedTraining:
     """Steps of organizations; each adds up all its workloads in every one.
 
     Attributes:
-        model: where they start.
+        model: before the first step.
         anchors: public plans at which the tangent is taken.
         parameters: of every organization in every step.
         steps: releases of each organization.
-        seed: of everybody's noise, independent in every slot.
+        seed: of all noise, independent in every slot.
         misfit: as of `LinearizedAvg`.
     """
 

@@ -1,13 +1,13 @@
 """A replay of stored releases through the installed coordinator.
 
 A coordinator's database gives the members, their schedules, their releases with times of arrival,
-the questions and the epochs that the operator announced. Corrections, verdicts, drifts and
-versions are made anew. So a change of the coordinator is judged on the same releases, and nobody
-is asked again.
+the queries and the regimes that the operator announced. Corrections, verdicts, drifts and versions
+are computed again. So a change of the coordinator is judged on the same releases, and members send
+nothing again.
 
-Questions are taken as they were asked, because the answers are about them. Updates by DP-SGD are
-not stored, so rounds of such a calendar find nobody. Where a change leads to another model, later
-updates are refused: they are about the old one.
+Stored queries are reused, because the replies belong to them. Updates by DP-SGD are not stored, so
+rounds of such a calendar have no participants. Where a change leads to another model, later updates
+are refused: they are about the old one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,12 +105,12 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     Args:
         source: of the coordinator that received the releases.
         config: the same calendar; its directory is made.
-        task: what is learned; it starts from the stored coordinator's first version.
+        task: what is learned. It begins with the stored coordinator's first version.
 
     Raises:
         DatabaseError: a database cannot be used.
         NothingToReplayError: the stored coordinator has no version.
-        CallRefusedError: the coordinator of now does not take a report.
+        CallRefusedError: the installed coordinator refuses a report.
     """
     history, fleet = _History.of(source, config.calendar.period), MemoryFleet()
     with source.transaction() as session:
@@ -162,14 +162,14 @@ class _Updates:
         return answer
 
     def arrive(self, now: datetime) -> None:
-        """Complete the answers received by `now`."""
+        """Complete the replies received by `now`."""
         for row, answer in self._waiting:
             if row.received_at <= now and not answer.done():
                 answer.set_result(SignedRelease(row.payload, row.signature))
 
 
 def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:
-    """Return the results of the releases then and now, one row per version, epoch and drift.
+    """Return the results of the releases then and now, one row per version, regime and drift.
 
     Each row has `what`, `stored`, `replayed` and `same`.
     """

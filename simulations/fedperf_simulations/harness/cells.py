@@ -1,4 +1,4 @@
-"""Cells: finished parts of an experiment, kept in files that say what they depend on.
+"""Cells: finished parts of an experiment, kept in files that record their dependencies.
 
 A file holds rows, a digest of the code, data and libraries that they depend on, and a digest
 of its content. Of other code or data, or edited, it is computed again; where cells are only
@@ -93,7 +93,7 @@ def fit_cell(path: Path, dependencies: str) -> KeptCell:
 def kept_or_computed(
     path: Path, dependencies: str, compute: Callable[[], Sequence[Row]]
 ) -> KeptCell:
-    """The cell that is kept there where it fits, else the computed one; why is said in a line."""
+    """Return the stored cell where it fits, else the computed one. One line gives the reason."""
     try:
         return fit_cell(path, dependencies)
     except UnfitCellError as error:

@@ -1,10 +1,10 @@
-"""Dependencies of an experiment's figures beside its settings: code, data and libraries.
+"""Dependencies of an experiment's figures: code, data and libraries. Settings are not included.
 
 Code is the experiment's module and every module of the project that it imports, also through
-others, or names in a text. Such texts name what it starts as a process, and entry points of a
-group. Docstrings, comments and the places of lines don't count. Neither do pages of packages that
-nobody imports from, nor this room: how cells are kept, compared and drawn decides no figure in
-them. Data are files that ship beside those modules, and public ones that the experiment names.
+others, or names in a text. Such texts name its processes, and entry points of a group. Docstrings,
+comments and the places of lines don't count. Neither do pages of packages without imports, nor this
+package: how cells are kept, compared and drawn decides no figure in them. Data are files that ship
+with those modules, and public ones that the experiment names.
 """
 
 import ast
@@ -173,7 +173,7 @@ def _source(path: Path) -> tuple[str, set[str]]:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """Return whether it is a docstring, of whatever."""
+    """Return whether it is the docstring of anything."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return False
     return isinstance(statement.value.value, str)

@@ -20,7 +20,7 @@ Timer = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class ProgressStage:
-    """One stage that is going on; `advance` moves its bar, `say` changes its words."""
+    """One running stage. `advance` moves its bar, `say` changes its text."""
 
     _progress: Progress
     _task: TaskID

@@ -2,7 +2,7 @@
 
 Cells are read and never computed. The experiment's own code makes rows, targets and cases of them
 once more, and every difference is a line. A difference is a cell that is missing, edited, or of
-other code, data or versions, or a value that the cells do not say.
+other code, data or versions, or a value that does not follow from the cells.
 """
 
 import math
@@ -106,14 +106,14 @@ def _names(used: Mapping[str, str], named: Mapping[str, str]) -> Iterator[str]:
 def _rows(name: str, there: Sequence[Summary], recomputed: Sequence[Summary]) -> Iterator[str]:
     """Values of a table that differ."""
     if len(there) != len(recomputed):
-        yield f"{name}: the summary has {len(there)}, the cells say {len(recomputed)}"
+        yield f"{name}: the summary has {len(there)}, the cells give {len(recomputed)}"
         return
     for place, (row, other) in enumerate(zip(there, recomputed, strict=True)):
         for column in dict.fromkeys([*row, *other]):
             summarized, stored = row.get(column), other.get(column)
             if not _same(summarized, stored):
                 what = f"{name} {place}, {column}: the summary has {summarized!r}"
-                yield f"{what}, the cells say {stored!r}"
+                yield f"{what}, the cells give {stored!r}"
 
 
 def _same(one: object, other: object) -> bool:

@@ -98,11 +98,11 @@ def fit(
         seed: of batches and dropout.
         batch_size: plans per step.
         learning_rate: peak of the schedule.
-        on_progress: told after every epoch.
+        on_progress: called after every epoch.
         weights: relative weight of every sample; equal if None.
-        questions: a number per plan, the same for plans of one workflow on one cluster. Where
-            it is given, how such plans differ counts as much as what each of them takes,
-            because choosing among them is what a cost model is for (`huber_within`).
+        questions: a number per plan, the same for plans of one workflow on one cluster. Where it is
+            given, differences between such plans count as much as their run times, because a cost
+            model serves to choose among them (`huber_within`).
 
     Raises:
         InvalidTrainingDataError: see the module.
@@ -123,7 +123,7 @@ def fit(
     losses: list[float] = []
     model.train()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # dropout knows no other generator
+        torch.manual_seed(seed)  # dropout supports no other generator
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0

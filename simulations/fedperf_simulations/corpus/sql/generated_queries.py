@@ -105,7 +105,7 @@ TABLES: Mapping[str, ShopTable] = {
 }
 
 FACTS = ("entries", "purchases", "reviews", "clicks")
-"""Tables that queries start from, the first with the most to join."""
+"""First tables of queries. The one with the most joins comes first."""
 
 _VALUES = {
     "channel": ("web", "app", "phone", "desk"),
@@ -120,7 +120,7 @@ _DAYS = 1_500
 
 @dataclass(frozen=True, slots=True)
 class JoinedTables:
-    """Tables joined along keys: what FROM says, and which they are; columns are `table.column`."""
+    """Tables joined along keys: the FROM clause and the tables. Columns are `table.column`."""
 
     text: str
     tables: tuple[str, ...]
@@ -550,7 +550,7 @@ def _compared(rng: np.random.Generator) -> _Draft:
 
 
 def _outer(rng: np.random.Generator) -> _Draft:
-    """Return all of a table beside sums of another, where there are any."""
+    """Return all rows of a table with sums of another, where there are any."""
     child, parent, key = _link(rng)
     number = f"{child}.{pick(rng, list(TABLES[child].numbers))}"
     sums = f"SELECT {child}.{key} AS k, SUM({number}) AS v, COUNT(*) AS n FROM {child}"

@@ -232,7 +232,7 @@ class SessionSummary:
         sessions: of the design.
         failed: of them without a record.
         executions: that were read.
-        disturbed: of them beside more than `DISTURBED_CORES` of interference.
+        disturbed: of them with more than `DISTURBED_CORES` of interference.
         failed_steps: steps that ended with an error, by its kind.
         skipped: records that gave no execution, by reason.
     """
@@ -251,7 +251,7 @@ def measure_sessions(design: SessionDesign, out: Path, *, measured: Collection[s
     Args:
         design: the sessions.
         out: where the engines' own logs are kept.
-        measured: sessions that are known from elsewhere and not run again.
+        measured: sessions that were measured elsewhere and are not run again.
 
     Raises:
         ConfigurationError: another design was measured there.
@@ -313,7 +313,7 @@ def _require_design(design: SessionDesign, out: Path) -> None:
 
 
 def _run(session: SqlSession, out: Path) -> None:
-    """Leave the session's directory whole, or with what its process said and no record."""
+    """Leave the session's directory complete, or with its process's output and no record."""
     unfinished = out / f"{session.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()

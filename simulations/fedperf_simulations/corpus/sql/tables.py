@@ -45,7 +45,7 @@ _COPIES = {
     Storage.CSV: "'.csv' (FORMAT csv, HEADER)",
     Storage.JSON: "'.json' (FORMAT json)",
 }
-"""Ending of the files, and what DuckDB is told."""
+"""Suffix of the files, and the option of DuckDB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -119,7 +119,7 @@ def prepare_tables(tables: TableSet, directory: Path) -> Path:
 
 
 _FILES = {"judged_tpch": "tpch", "judged_orders": "tpch", "judged_telemetry": "telemetry"}
-"""The schema that each file of texts asks."""
+"""The schema that the queries of each file read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class HeldOutQuery:
 
     Attributes:
         family: the name that its executions carry as their workload.
-        schema: of the tables that it asks.
+        schema: of the tables that it reads.
         text: SQL that DuckDB and Spark run alike.
     """
 

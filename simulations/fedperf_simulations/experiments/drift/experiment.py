@@ -1,4 +1,4 @@
-"""Experiment: forgetting in a drifting sequence learnt segment by segment, and its remedies.
+"""Experiment: forgetting in a drifting sequence learned segment by segment, and its remedies.
 
 Part `mlp`: a small network on tables (`batched_mlp`), on sequences of real drift. An organization
 replaces its platform five times (TOKIO, to bandwidth and to wall time, and backwards), one system
@@ -6,18 +6,18 @@ changes under its probes (cori3), another job arrives (c3o-job). Every method ma
 A row is a mean over five seeds of split, untrained model and draws. The standard deviations over
 them are a table of their own.
 
-"x naive" says how many times smaller the final error is than without any rehearsal. So the row of
+"x naive" is the final error without any rehearsal, divided by that of the row. So the row of
 "cumulative", which keeps every row, is the ceiling of the sequence. It is near 3 where platforms or
 jobs are replaced, and about 1.2 on cori3, where one system drifts in place. Twice as good as naive
 is out of reach there, in this metric.
 
-Epsilon is for adding or removing one record of a segment, and a record is in one segment only.
-Beside "private inputs + teacher" it is pure and covers the inputs alone: that teacher saw raw rows
+Epsilon is for adding or removing one record of a segment, and a record is in one segment only. In
+rows "private inputs + teacher" it is pure and covers the inputs alone: that teacher saw raw rows
 and could not be released. Where the teacher is private too, epsilon covers inputs and training
 together, at delta 1e-5. So it covers the "shared" model, which learns nothing else. "home" is what
 an organization makes of that model with its own raw rows and keeps. A record is a run, which is NOT
-the unit of fedperf's promise; a column says so in every row. Rehearsing released rows costs nothing
-more, whatever the number of segments.
+the unit of fedperf's promise. A column states it in every row. Rehearsing released rows costs
+nothing more for any number of segments.
 
 Part `ggfn`: the product's model and rounds in a year of ten large organizations at epsilon 1, by
 workload, as promised; see `federated_drift`. Parts `reports` and `home`: detection of drift, in a
@@ -125,7 +125,7 @@ NOTES = (
     "ggfn: half of the public anchors are looked at in a container of half the speed, a constant "
     "that was chosen with the segment of half a core in mind",
     "home: variants of the detector were compared on the year of I/O probes by which it is judged; "
-    "made-up streams stand beside them",
+    "made-up streams are listed with them",
 )
 
 

@@ -1,12 +1,11 @@
 """Part `ggfn` of the experiment on drift: forgetting by GGFN in a federated year at epsilon 1.
 
-Ten organizations live through the segments of `drifting_platforms`; every segment is an epoch of
-the calendar. They begin with a model that knows the first segment's platforms, as the public
-start does, from held-out workloads. All ways of learning have the same organizations, schedule
-and noise; what is real about a year, and what is not, says `federated_year`. Each workload is in
-one segment, so that own history is what "cumulative" is with the noise of the schedule; the
-reference is cumulative without noise. A row is a mean over seeds, each of which deals, trains
-the first model and draws noise anew.
+Ten organizations run the segments of `drifting_platforms`. Every segment is a regime of the
+calendar. They begin with a model trained on the first segment's platforms, like the public model,
+from held-out workloads. All ways of learning have the same organizations, schedule and noise;
+`federated_year` lists what is real about a year. Each workload is in one segment, so that own
+history is what "cumulative" is with the noise of the schedule; the reference is cumulative without
+noise. A row is a mean over seeds, each of which deals, trains the first model and draws noise anew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +62,7 @@ SEEDS, HANDS = 3, WorkloadSplit()
 QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
 
 START_EPOCHS, QUICK_START_EPOCHS = 30, 1
-"""Passes of the model that the year begins with over what it knows."""
+"""Passes of the initial model over its training data."""
 
 BY_VERDICTS = "naive, by verdicts"
 OWN, TAUGHT = "own history", "synthetic + teacher"
@@ -77,11 +76,13 @@ WAYS: Mapping[str, TrainingMode] = {
     PRODUCT: TrainingMode(own_history=True, rehearses=True),
     CUMULATIVE: TrainingMode(own_history=True, rehearses=False, private=False),
 }
-"""`PRODUCT` is what a coordinator does by default; naive retraining, as published, knows no
-verdicts. All others come into force by the product's."""
+"""`PRODUCT` is what a coordinator does by default; naive retraining, as published, has no verdicts.
+
+All others come into force by the product's.
+"""
 
 FORGOTTEN = 1.1
-"""Naive forgot a segment that is so many times worse at the end than when it was known best."""
+"""Ratio of the final to the best error from which naive retraining forgot a segment."""
 
 LEAST_FACTOR = 2.0
 MOST_WORSE = 20.0
@@ -169,7 +170,7 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Row:
 
 
 def _lived(settings: Settings, method: str, seed: int) -> Row:
-    """Errors at the ends of the epochs, and on each segment (MAE) after each window."""
+    """Errors at the ends of the regimes, and on each segment (MAE) after each window."""
     world, split = _world(settings, seed)
     year = FederatedYear(world, WAYS[method], seed=[settings.seed, seed, 1])
     window_errors = [
@@ -220,7 +221,7 @@ def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit
 
 
 def _start(settings: Settings, split: DriftSplit, seed: int) -> GGFN:
-    """Return the model that the year begins with; trained once and kept beside the cells."""
+    """Return the initial model of the year. It is trained once and stored with the cells."""
     cache_path = settings.models / f"start-{seed}.safetensors"
     if not cache_path.is_file():
         training = known_before(split)
@@ -252,7 +253,7 @@ def _planned(*, quick: bool) -> PlannedSchedule:
 
 
 def _short_calendar(start: datetime) -> ReleaseCalendar:
-    """Four windows with a round each, and one more where an epoch begins."""
+    """Four windows with a round each, and one more where a regime begins."""
     day = timedelta(days=1)
     times = [SlotTimes(first * day, (first + 1) * day) for first in (1, 2, 3, 4)]
     return ReleaseCalendar(

@@ -182,7 +182,7 @@ def rows(settings: Settings) -> list[Row]:
 
 
 def targets(table: Sequence[Row]) -> list[Target]:
-    """Promised figures beside those reached, over all streams; from `rows`."""
+    """Promised and reached figures, over all streams. They follow from `rows`."""
     mine = [row for row in table if row["part"] == PART]
     return [
         Target(

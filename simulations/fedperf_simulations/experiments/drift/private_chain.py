@@ -1,8 +1,8 @@
 """A sequence whose teacher is private too: the shared model learns by DP-SGD, homes learn from it.
 
-In each segment the shared model, as it is, is the teacher. It is trained on privately and
-becomes the next one; beside it an organization trains a copy at home on its raw rows, which
-nobody else ever sees. Both rehearse the same private inputs with the teacher's answers.
+In each segment the shared model, as it is, is the teacher. It is trained on privately and becomes
+the next one. An organization also trains a copy at home on its raw rows, which never leave it. Both
+rehearse the same private inputs with the teacher's predictions.
 
 Sensitivity. In a step each record of the segment is drawn by itself with the sampling
 probability, and its gradient is multiplied by at most clip / norm: adding or removing it
@@ -89,7 +89,7 @@ class DpTraining:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """Rows that are no secret, with the teacher's answers.
+    """Public rows, with the teacher's predictions.
 
     Attributes:
         inputs: [seeds, steps, rows, inputs].

@@ -5,13 +5,13 @@ half of the rows are of the current segment and half of what was kept, evenly ov
 earlier segments. A teacher, the model as it was before the segment, labels inputs that
 carry no target of their own.
 
-* naive: nothing is kept; frozen: nothing is learnt after the first segment.
+* naive: nothing is kept; frozen: nothing is learned after the first segment.
 * cumulative: every row of every segment, the reference.
 * own history: all rows are drawn from everything, every segment as often as any other; for
   the sequence of one organization, which keeps its own data anyway.
 * raw buffer: a share of all rows that there will be, evenly over the segments seen.
-* DER++: the same buffer, by halves with targets and with the model's answers of then
-  (Buzzega et al., NeurIPS 2020).
+* DER++: the same buffer, by halves with targets and with the model's earlier predictions (Buzzega
+  et al., NeurIPS 2020).
 * private inputs: rows of a private release of each segment (`cell_histogram`); random
   inputs: rows from the public bounds, no data at all. Both are labelled by the teacher.
 
@@ -142,7 +142,7 @@ class Records:
         return Records(self.inputs[:count], self.targets[:count])
 
     def labelled(self, teacher: Teacher) -> "Records":
-        """Return the same inputs with the teacher's answers."""
+        """Return the same inputs with the teacher's predictions."""
         return Records(self.inputs, teacher(self.inputs))
 
 
@@ -243,7 +243,7 @@ class Buffer:
 
     Attributes:
         rows: that the buffer holds.
-        is_dark: DER++: rehearses answers of then as well.
+        is_dark: DER++: also rehearses earlier predictions.
     """
 
     rows: int

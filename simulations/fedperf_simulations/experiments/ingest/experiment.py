@@ -1,7 +1,7 @@
-"""Benchmark: the speed at which history is taken in: events per CPU second, memory, processes.
+"""Benchmark: the speed of ingestion: events per CPU second, memory, processes.
 
-- A real log of 48 MB (zstd) is read, beside parsing all of its lines by the standard library and by
-  orjson.
+- A real log of 48 MB (zstd) is read, and compared with parsing all of its lines by the standard
+  library and by orjson.
 - A made-up log of a gigabyte is read, for the memory.
 - Many logs are read at once, by one process and by one per core.
 

@@ -1,10 +1,10 @@
-"""At home: other workloads than known ones, sizes between and beyond them, more cores.
+"""At home: other workloads than own ones, sizes between and beyond them, more cores.
 
-Each organization of the measured set predicts at home from its own executions and the public
-start, and is asked about executions that it has not seen: of other workloads, drawn like its
-own; of inputs of sizes between those that it knows; of larger ones than all it knows; on more
-cores than it knows. Each is asked with actual and with estimated cardinalities. An execution
-outside of the training support is flagged as extrapolating.
+Each organization of the measured set predicts at home from its own executions and the public model.
+The queries are executions that it has not seen: of other workloads, drawn like its own; of inputs
+of sizes between its own; of larger inputs than its own; on more cores than its own. Each is
+predicted with actual and with estimated cardinalities. An execution outside of the training support
+is flagged as extrapolating.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ MOST_ASKED = 500
 
 GAP = (0.4, 0.6)
 LARGEST = (0.8, 1.0)
-"""Of the executions, by input size: who are asked about where sizes lie between, and beyond."""
+"""Shares of the executions by input size that are held out for sizes between, and beyond."""
 
 LEAST_IN_RANGE, MOST_IN_RANGE, LEAST_BEYOND = 0.88, 0.95, 0.85
 
@@ -62,7 +62,7 @@ NOTES = (
 )
 
 Divided = tuple[Sequence[Execution], Sequence[Execution]]
-"""What is known, and what is asked about."""
+"""Training executions and queries."""
 
 
 def _all_cases(settings: Settings) -> list[Row]:
@@ -80,13 +80,13 @@ def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _HeldOutAnswers:
-    """Answers to questions, one way, seed and information.
+    """Predictions for queries, by one regime, seed and information.
 
     Attributes:
         information: that was given.
-        covered: whether the interval held what was measured, [asked].
-        below: whether P90 did, [asked].
-        flagged: whether the answer says that it extrapolates, [asked].
+        covered: whether the interval covered the measured time, [queries].
+        below: whether the measured time was below P90, [queries].
+        flagged: whether the prediction is flagged as extrapolating, [queries].
         q_error: median.
     """
 

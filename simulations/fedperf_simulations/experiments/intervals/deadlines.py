@@ -1,11 +1,11 @@
-"""The fewest nodes that keep a deadline: C3O with 3, 5 and 10 configurations known.
+"""The fewest nodes that meet a deadline: C3O with 3, 5 and 10 own configurations.
 
 A deadline is drawn evenly between the fastest and the slowest time of an input of a slice. The
 product takes the fewest nodes with a chance of 90 %, else the surest; Ernest the fewest whose
-answer is in time, else the fastest; the last takes the largest cluster. A choice is kept where
-the median of the repeats there is in time, and its nodes are compared with the fewest that
-really keep it. Coverage is told of what was chosen: what looks best is often what is
-underestimated; the rows of other choosers hold the product's answer there.
+prediction is in time, else the fastest; the last takes the largest cluster. A choice is kept where
+the median of the repeats there is in time, and its nodes are compared with the fewest that really
+keep it. Coverage is computed for the choice: the best prediction is often an underestimate. The
+rows of other choosers hold the product's prediction there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ from fedperf_simulations.harness.experiment import Row, Settings, Target
 KNOWN, QUICK_KNOWN = (3, 5, 10), (3,)
 DRAWS, QUICK_DRAWS = 20, 1
 DEADLINES = 3
-"""For each draw of known configurations, each of a random input."""
+"""Deadlines for each draw of own configurations, each of a random input."""
 
 CONFIDENCE = 0.9
 LEAST_NODES = 2
@@ -65,12 +65,12 @@ MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
 
 
 def situation(count: int) -> str:
-    """Return the situation, named by what is known."""
+    """Return the situation, named by the number of own configurations."""
     return f"C3O deadlines, {count} known"
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """Return a row per number of known configurations, draw, deadline and chooser."""
+    """Return a row per number of own configurations, draw, deadline and chooser."""
     inputs = [each for each in one.inputs() if len(each) >= LEAST_NODES]
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
@@ -134,7 +134,7 @@ def _fewest(nodes: Floats, holds: np.ndarray, *, otherwise: Floats) -> int:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Return a row per number of known configurations and chooser."""
+    """Return a row per number of own configurations and chooser."""
     rows = []
     for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
         is_met, groups = column(group, KEPT), labels(group)

@@ -58,16 +58,16 @@ SITUATION, PREDICTOR, INFORMATION, GROUP = "situation", "predictor", "informatio
 SECONDS, MEDIAN, LOWER, UPPER = "seconds", "median", "lower", "upper"
 
 OURS = "fedperf"
-"""The predictor whose answers are those of the product."""
+"""The predictor of the product."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLabel:
-    """The labels of an answer's row, beside the answer itself.
+    """The labels of a prediction's row.
 
     Attributes:
-        situation: what is known.
-        predictor: who answers.
+        situation: the available data.
+        predictor: its name.
         group: of the case.
         information: of a plan; empty where there is none.
     """
@@ -78,7 +78,7 @@ class AnswerLabel:
     information: str = ""
 
     def labelled_row(self, seconds: float, median: float, **more: Value) -> Row:
-        """Return the row of an answer without an interval."""
+        """Return the row of a prediction without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
             PREDICTOR: self.predictor,
@@ -88,7 +88,7 @@ class AnswerLabel:
         return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
 
     def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
-        """Return the row of an answer with its interval."""
+        """Return the row of a prediction with its interval."""
         ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
         return {**self.labelled_row(seconds, answer.median_seconds, **more), **ends}
 
@@ -168,7 +168,7 @@ def tables(cases: Sequence[Row]) -> list[Row]:
 
 
 def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
-    """Return the cases by what they say under these names."""
+    """Return the cases by their values under these names."""
     groups: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
     for each in cases:
         groups[tuple(each[name] for name in names)].append(each)
@@ -228,7 +228,7 @@ def shipped_start() -> PredictLog:
 def with_start(
     home: History, questions: Sequence[PlanOnCluster], start: PredictLog, *, seed: int = 0
 ) -> list[Prediction]:
-    """Answers of a home that did not join: by the start and, if it has any, own executions."""
+    """Predictions of a home that did not join: by the pretrained model and any own executions."""
     mix = fit_personalized_ensemble(
         home, {PUBLIC: start}, public_learners(), seed=seed, confidence_level=LEVEL
     )
@@ -251,7 +251,7 @@ PERCENT = 100
 def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
     """Write it: a dot for what the product's intervals cover, a bar for its bootstrap interval.
 
-    None where no row says what is covered.
+    None where no row has a coverage.
     """
     covered = [each for each in rows if _is_told(each)]
     if not covered:

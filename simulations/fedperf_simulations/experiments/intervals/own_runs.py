@@ -1,9 +1,9 @@
-"""Own runs of exactly a job: what a home that holds them says of the job.
+"""Exact repeats: predictions of a job by a home that holds its own runs.
 
 Every execution of the public Spark logs, and some of the measured set on DuckDB and Polars, is
-asked about at the size that it ran with. Alone in a home it answers for itself, whether its rows
-are known or not. In a home of the whole log a workload that ran three times and more is asked
-about as it stands there, and with the run that is judged left out.
+predicted at the size that it ran with. First it is alone in a home, with and without row counts.
+Then the home holds the whole log: a workload that ran three times and more is predicted with all
+its runs, and with the judged run left out.
 """
 
 from collections import Counter
@@ -52,12 +52,14 @@ LEFT_OUT_AT_ONCE = 12
 NEAR, MOST_NEAR = 1.1, "within 1.1"
 LEAST_NEAR = 0.95
 MOST_RATIO = 9.4
-"""Median of upper over lower end of one own run with known rows, before unknown ones counted."""
+"""Median of upper over lower end for one own run with row counts, before runs without row counts
+were used.
+"""
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
 
 NOTES = (
-    "own runs: an execution alone in a home is asked about itself, so that its interval holds it "
-    "unless something else is said; what a home says of its next run is judged by leaving one out",
+    "own runs: an execution alone in a home predicts itself, so its interval covers it "
+    "unless a row states otherwise; predictions of the next run are judged by leaving one out",
 )
 
 
@@ -99,7 +101,7 @@ def measured_here() -> list[Execution]:
 def predictions_for(
     training: Sequence[Execution], queries: Sequence[Execution]
 ) -> list[Prediction]:
-    """Return what a home says of executions at the sizes that they ran with."""
+    """Return a home's predictions of executions at the sizes that they ran with."""
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(training)
         ensemble = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))

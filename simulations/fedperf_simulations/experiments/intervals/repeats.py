@@ -1,13 +1,13 @@
 """The next run of a job that ran k times, predicted from its own runs and others' repeats.
 
 A job is a configuration: of C3O one of a slice, of TOKIO a probe of one size on one platform, of
-our own a configuration of a campaign or a plan of the comparison set that ran three times in
-a row. Its runs are drawn at random; those of TOKIO and our own also in their order, later
-ones from earlier ones. The home holds what else repeats in the set (of C3O, other slices), or
-nothing but this job. What the product says is `Repeats`, with a mix that knows nothing, so
-that own runs alone tell the level; on C3O also `TablePredictor`, told how other jobs scatter.
-Beside it stands the pooled empirical spread: the quantiles of how far a run of another job is
-from the mean of k others of that job.
+our own a configuration of a campaign or a plan of the comparison set that ran three times in a row.
+Its runs are drawn at random; those of TOKIO and our own also in their order, later ones from
+earlier ones. The home holds what else repeats in the set (of C3O, other slices), or nothing but
+this job. The product's predictor is `Repeats`, with an uninformative ensemble, so that own runs
+alone determine the level. On C3O it is also `TablePredictor`, given the scatter of other jobs. The
+baseline is the pooled empirical spread: the quantiles of the distance of another job's run from the
+mean of k others of that job.
 """
 
 from collections import defaultdict
@@ -53,7 +53,7 @@ POOLED, BY_COLUMNS = "pooled spread of other jobs", "fedperf, by columns"
 
 DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 1}
 QUICK_DRAWS = 1
-"""Jobs of each group, for each number of runs; one further run is asked about."""
+"""Jobs of each group, for each number of runs; one further run is held out."""
 
 RUNS: Mapping[str, tuple[int, ...]] = {
     C3O: (1, 2, 4),
@@ -76,7 +76,7 @@ MOST_RATIO: Mapping[str, tuple[float, ...]] = {C3O: (1.25, 1.2, 1.2), TOKIO: (7.
 LEAST_ALONE = 0.85
 
 NO_MIX = 1e9
-"""Mean square of the errors of a mix that knows nothing."""
+"""Mean square of the errors of an uninformative ensemble."""
 
 NOTES = (
     "repeats: campaigns and plans of our own were measured on a machine that others kept busy at "
@@ -98,7 +98,7 @@ class RepeatedJob:
         kin: jobs that a home with other jobs does not hold.
         kind: of its platforms.
         runs: log seconds, in the order in which they ended, or as the set lists them.
-        by_columns: the answer of the predictor of tables; None where there is no table.
+        by_columns: the prediction of the predictor of tables; None where there is no table.
     """
 
     name: str
@@ -176,7 +176,7 @@ _READERS: Mapping[str, Callable[[Path | None], Iterator[RepeatedJob]]] = {
 
 
 def situation(of: str, runs: int, order: str, *, home: str) -> str:
-    """Return the situation, named by what is known and how it was drawn."""
+    """Return the situation, named by the own runs and how they were drawn."""
     return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
 
 
@@ -302,7 +302,7 @@ def _answers(
 
 
 def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) -> Prediction:
-    """Return what the product says of a configuration that ran so."""
+    """Return the product's prediction for a configuration with these runs."""
     each_of = [*others, job]
     runs = [*(each.runs for each in others), own]
     of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
@@ -332,7 +332,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
-    """Return the targets in homes with other jobs and with nothing else, of both ways to answer."""
+    """Return the targets in homes with other jobs and with nothing else, for both predictors."""
     return [
         target
         for of in sets
@@ -347,7 +347,7 @@ def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Ta
 def _targets_of_one(
     rows: Sequence[Row], of: str, runs: int, *, order: str, who: str
 ) -> Iterator[Target]:
-    """None of who did not answer: only jobs of C3O are known by columns."""
+    """Return None without a prediction: only jobs of C3O have columns."""
     words = situation(of, runs, order, home=OTHERS)
     for row in where(rows, situation=words, predictor=who):
         what = f"{words}, {who}"

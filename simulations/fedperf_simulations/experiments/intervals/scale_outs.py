@@ -1,10 +1,10 @@
-"""C3O with 1, 2 or 3 configurations known: how wrong the answers about all others are.
+"""C3O with 1, 2 or 3 own configurations: the errors of predictions for all others.
 
-The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
-The product knows no other job here. Its pretrained model for tables is priors on slopes, whose
-sources are laws. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
-processes, all of which answer from one known configuration on. An error is the mean absolute
-percentage error over the slice's other configurations; ratios are of these.
+The 18 slices are judged, 20 draws each; a configuration's time is the median of its repeats. The
+product has no other job here. Its pretrained model for tables is priors on slopes, whose sources
+are laws. Baselines are Ernest, ridge in logs, a prior on slopes alone and two Gaussian processes,
+all of which predict from one configuration on. An error is the mean absolute percentage error over
+the slice's other configurations; ratios are of these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -64,13 +64,13 @@ OWN_PROCESS = "Gaussian process of the client"
 
 
 def ernest(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Ernest on machines and size, [asked]."""
+    """Ernest on machines and size, [queries]."""
     read = [layout.scale_feature, layout.size_feature]
     return ernest_parts(training[:, read], logs, queries[:, read])
 
 
 def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """The prior on slopes; columns of the layout's other numbers in their deviations, [asked]."""
+    """The prior on slopes; columns of the layout's other numbers in their deviations, [queries]."""
     first = [layout.scale_feature, layout.size_feature]
     both = np.concatenate([training, queries])
     left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)
@@ -98,18 +98,18 @@ def _rows(features: Floats) -> EncodedQueries:
 
 
 def situation(count: int) -> str:
-    """Return the situation, named by what is known."""
+    """Return the situation, named by the number of own configurations."""
     return f"C3O, {count} known"
 
 
 def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
-    """Return the product's predictor that knows those configurations."""
+    """Return the product's predictor with those configurations as own runs."""
     seconds = one.configurations.seconds[training]
     return TablePredictor(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
 def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:
-    """Its answers about others."""
+    """Return its predictions for other configurations."""
     return home.predict(one.rows(queries))
 
 
@@ -143,7 +143,7 @@ def _cell(
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """Return a row per number of known configurations, draw and predictor."""
+    """Return a row per number of own configurations, draw and predictor."""
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
@@ -185,7 +185,7 @@ def _errors(name: str, predicted: Floats, truth: Floats) -> Row:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Return a row per number of known configurations and predictor."""
+    """Return a row per number of own configurations and predictor."""
     rows: list[Row] = []
     for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
         errors, groups = column(group, MAPE), labels(group)

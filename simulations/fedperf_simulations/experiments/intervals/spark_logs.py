@@ -1,11 +1,11 @@
-"""Public Spark logs of others: 66 queries in 21 groups by lineage, which nothing here learnt from.
+"""Public Spark logs of others: 66 queries in 21 groups by lineage, outside of all training sets.
 
-Without an own run the pretrained model predicts with actual and with estimated cardinalities
-(the sessions' earlier queries are known). Beside it stand the analytic cost
-model alone, the start of before by its published figures, two constants of an own set, and
-regressions on these logs themselves, of which the group that is asked about is left out. With
-3, 5 and 10 own runs of a group the home's mix is compared with the same code without a start.
-Logs of runs of this project, and edited copies of one log, are left out.
+Without an own run the pretrained model predicts with actual and with estimated cardinalities (the
+sessions' earlier queries are given). It is compared with the analytic cost model alone, the earlier
+pretrained model by its published figures, two constants of an own set, and regressions on these
+logs without the query's group. With 3, 5 and 10 own runs of a group the home's ensemble is compared
+with the same code without a pretrained model. Logs of runs of this project, and edited copies of
+one log, are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -119,11 +119,10 @@ MOST_HARM = float(np.log(1.1))
 NOTES = (
     f"Spark logs: groups are lineages; the list that they are from counted {LISTED} queries, of "
     "dsAndDf_eventlog three; all four of it that ended well are judged",
-    "Spark logs: regressions and constants read rows of all operators, which only a run tells; "
-    "the start of before and the first model are not there any more, their rows hold published "
-    "figures",
-    "Spark logs: known before are also the operators and joins of the last adaptive plan, rows "
-    "of cached tables, of JDBC and of text files, and the cores that a query had in the mean",
+    "Spark logs: regressions and constants read actual rows of all operators; the earlier "
+    "pretrained model and the first model no longer exist, their rows hold published figures",
+    "Spark logs: inputs before a run include the operators and joins of the last adaptive plan, "
+    "rows of cached tables, of JDBC and of text files, and the mean cores of a query",
     "Spark logs: two groups alone have more than ten queries, so that the interval of ten own runs "
     "is of these",
 )
@@ -147,7 +146,7 @@ def _inside(path: Path) -> list[Path]:
 def queries(data: Path, group: str) -> list[Execution]:
     """The queries of a group that ended well, in the order of its logs; errors as `read_source`.
 
-    Of a log without queries its jobs; beside queries, most jobs are Spark's own.
+    A log without queries gives its jobs. In a log with queries, most jobs are Spark's own.
     """
     executions: list[Execution] = []
     for name in GROUPS[group]:
@@ -199,7 +198,7 @@ def _nothing_own(data: Path) -> list[Row]:
 def _of_product(
     groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
 ) -> Iterator[Row]:
-    """Yield the start's answers and those of the analytic model, with both kinds of information."""
+    """Yield predictions of the pretrained and the analytic model, with either information."""
     start = shipped_start()
     for information in BOTH:
         questions = asked_with(plans, information)
@@ -289,7 +288,7 @@ def _published() -> Iterator[Row]:
 
 
 def _with_own_runs(cases: Cases) -> Iterator[Row]:
-    """Figures, and beside ours the geometric mean of ours over local-only."""
+    """Return the figures, and for ours the geometric mean of ours over local-only."""
     for own in OWN_RUNS:
         of_situation = where(cases, situation=_situation(own))
         for (name, information), of_one in by(of_situation, PREDICTOR, KNOWN).items():

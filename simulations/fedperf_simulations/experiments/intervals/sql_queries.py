@@ -1,7 +1,7 @@
 """SQL that was committed before it was measured: 62 queries at two scales, Parquet and native.
 
-The start that answers is trained for this alone: without the TPC-H family of the measured set,
-and without any workload that has a plan of the shape of a held-out query. It is compared with the
+The predicting model is trained for this alone: without the TPC-H family of the measured set, and
+without any workload that has a plan of the shape of a held-out query. It is compared with the
 pretrained model, with the analytic cost model alone, and with a regression of log time on log
 scanned rows. The regression is fitted on the other queries of the same engine and storage.
 """
@@ -61,7 +61,7 @@ RUNS_ON_DUCKDB = 2 * len(HELD_OUT_ROWS) * len(held_out_queries())
 """Of every query, in two storages: what failed or was called off is missing, and counts here."""
 
 NOTES = (
-    "judged SQL: fedperf is a start trained without the TPC-H family and without the judged "
+    "judged SQL: fedperf is a model trained without the TPC-H family and without the judged "
     "shapes; so are the prices of the analytic model, which it corrects: relational jobs of the "
     "measured set and drawn sessions without the judged shapes",
 )
@@ -116,7 +116,7 @@ def held_out_runs() -> list[EvaluationRun]:
 
 
 def training_without(measurements: Measurements, shapes: Collection[str]) -> TrainingPlan:
-    """The training data of a start that has seen neither the TPC-H family nor any of the shapes.
+    """The training data of a model without the TPC-H family and without any of the shapes.
 
     A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
     """
@@ -182,7 +182,7 @@ def _about(run: EvaluationRun) -> dict[str, str | int]:
 
 
 def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
-    """Return the file of the start, trained where it is missing."""
+    """Return the file of the model, trained where it is missing."""
     path = settings.models / "without-judged.safetensors"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,11 @@
-"""An unknown kind: homes that are asked about a platform that they never ran.
+"""An unknown kind: homes that predict a platform that they never ran.
 
 Eight homes hold own executions of other platforms: Spark sessions, profiles of DuckDB, jobs of
-Polars and pandas, a campaign of 40 runs, and a mixture. Each is asked about 50 executions of
-one platform, with its own executions and with the start alone: what it knows of other kinds
-must not make the start's answers worse. Homes and questions are of the project's own
-measurements; those about Spark are of the judged session, as the start has seen all others.
+Polars and pandas, a campaign of 40 runs, and a mixture. Each predicts 50 executions of one
+platform, with its own executions and with the pretrained model alone. Runs of other kinds must not
+make the pretrained model's predictions worse. Homes and queries are of the project's own
+measurements. Queries on Spark are of the judged session, as the pretrained model has seen all
+others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +58,7 @@ from fedperf_simulations.harness.side_by_side import computed
 
 ASKED, QUICK_ASKED = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
-"""Of each home and its questions."""
+"""Draws of each home and its queries."""
 
 THE_START, TIMES = "the start alone", "times the start"
 MOST_TIMES, LEAST_COVERED = 1.10, 0.85
@@ -73,7 +74,7 @@ CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
 
 @dataclass(frozen=True, slots=True)
 class HomeKind:
-    """The contents of a home, and the questions that it is asked.
+    """The contents of a home, and its queries.
 
     Attributes:
         query_platform: the platform that it never ran.
@@ -108,8 +109,8 @@ HOMES: Mapping[str, HomeKind] = {
 }
 
 NOTES = (
-    "unknown kinds: questions are of parts of the measured set that the pretrained model was not "
-    "trained on, those about Spark of the judged session",
+    "unknown kinds: queries are of parts of the measured set that the pretrained model was not "
+    "trained on, those on Spark of the judged session",
 )
 
 
@@ -174,7 +175,7 @@ def _cases(settings: Settings, name: str) -> list[Row]:
 
 
 def situation(name: str) -> str:
-    """Return the situation: the contents of a home, and what it is asked about."""
+    """Return the situation: the contents of a home, and its query platform."""
     return f"a home of {name}, asked about {HOMES[name].query_platform.name.lower()}"
 
 
@@ -210,7 +211,7 @@ def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Figures of each home and information, and ours over the start's own."""
+    """Figures of each home and information, and ours over the pretrained model's own."""
     rows = []
     for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
         row = figures(group)

@@ -1,9 +1,8 @@
-"""Unrelated work: one workload that shares neither tables nor application with what is asked.
+"""Unrelated work: one workload that shares neither tables nor application with the query.
 
-Four homes are asked about workloads that they never ran, before and after 1, 24 or 240 runs of
-one more workload came in: a campaign of commands, a job of an engine that is not asked about, a
-query of the same engine. How far that moves medians and widths is told; nothing that was measured
-of the questions is read.
+Four homes predict workloads that they never ran, before and after 1, 24 or 240 runs of one more
+workload came in: a campaign of commands, a job of an engine without queries, a query of the same
+engine. The rows give the change of medians and widths. Measured times of the queries are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,8 +53,8 @@ LIMITS: Mapping[str, float] = {MOVED: 0.05, MOST_MOVED: 0.15, WIDER: 0.2, MORE_R
 """Shares by which medians may move and intervals grow."""
 
 NOTES = (
-    "unrelated work: the pretrained model was trained on these executions; how far answers move "
-    "is asked, not how good they are",
+    "unrelated work: the pretrained model was trained on these executions; the rows measure "
+    "the change of predictions, not their accuracy",
 )
 
 
@@ -77,7 +76,7 @@ HOMES: Mapping[str, _Home] = {
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """Return a row per home, kind of work, draw, number of runs and question."""
+    """Return a row per home, kind of work, draw, number of runs and query."""
     tasks = list(product(HOMES, ADDED))
     cells = computed(partial(_cell, settings), tasks, "homes", jobs=settings.jobs)
     return [row for rows in cells for row in rows]
@@ -132,7 +131,7 @@ def _answers(
 def _divided(
     home: _Home, queries: int, rng: np.random.Generator
 ) -> tuple[list[Execution], list[Execution], list[Execution]]:
-    """Own executions, those asked about and all others, no workload in two of them."""
+    """Own executions, queries and all others. No workload is in two of them."""
     counts = {SPARK_SESSIONS: home.spark, DUCKDB_SESSIONS: home.duckdb, None: home.measured}
     parts: tuple[list[Execution], list[Execution], list[Execution]] = ([], [], [])
     for folder, count in counts.items():

@@ -1,8 +1,8 @@
 """Benchmark: the time to choose platforms, and the regret of each rule of pruning.
 
 Time is processor time on one thread, end to end (`measurement`), over the number of operators; it
-is wall time where nobody else computes. Two peers stand beside it: the published figure, and the
-published way to search, one question to the model after the other, in the same run.
+equals wall time on an idle machine. There are two baselines: the published figure, and the
+published search with one call of the model after the other, in the same run.
 
 Regret is the cost of a rule's plan above that of the cheapest plan that any search found. Among the
 searches is a sweep that drops no state, whose first half shares nothing with that of the exact
@@ -159,8 +159,8 @@ class OptimizerBenchmark:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of times, of rules with their regrets, and one about brute force.
 
-        `candidates` are plans that the model was asked about; of a search alone, prefixes or
-        cells of tables.
+        `candidates` are plans that the model scored. In a search alone they are prefixes or cells
+        of tables.
         """
         tasks = track(_tasks(settings), "choosing", console=Console(stderr=True))
         times = [row for task in tasks for row in _times(settings, task)]

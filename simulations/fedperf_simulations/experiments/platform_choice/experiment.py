@@ -1,7 +1,7 @@
 """Experiment: GGFN against its baselines, in predicting and in choosing, on plans that really ran.
 
-The comparison set is partitioned into five folds by logical plan. A model answers for a fold
-without having seen any of its logical plans at any size (`fold_models`). The parts:
+The comparison set is partitioned into five folds by logical plan. A model predicts a fold without
+having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network, the analytic costs alone and
   Wayang's on all plans, with actual and with estimated cardinalities.
@@ -11,8 +11,8 @@ without having seen any of its logical plans at any size (`fold_models`). The pa
 - fastest: how often each platform is the fastest, per family and size.
 - one platform: of plans that keep to one platform, the one that is predicted to be fastest.
 - mixed: platforms per operator, where every assignment has been measured. Run again side by side
-  are our choice, the same where a difference to one platform can be told, rules of thumb, and
-  what GGFN, boosting and the network find least among all assignments. Beside them run the best
+  are our choice, the same where a difference to one platform is distinguishable, rules of thumb,
+  and what GGFN, boosting and the network find least among all assignments. Beside them run the best
   single platform of each case in hindsight and the fastest of the log, so that no run is lucky.
 - labels: run times between measured sizes, by the published rule and by others.
 - charts: measured run time over input size per platform, with our choice marked.
@@ -103,7 +103,7 @@ BEST, NEAR_BEST, MOST_REGRET = 0.87, 0.95, 0.05
 COVERED = 0.85
 
 RIVALS = (BOOSTING, NETWORK)
-"""Opponents of the mixed choice, by the least that they say among all assignments."""
+"""Baselines of the mixed choice, by their smallest prediction among all assignments."""
 
 NOTES = (
     "cases of this set were looked at twice before, with earlier models; GGFN's loss was chosen on "
@@ -163,7 +163,7 @@ def _of_spark(cases: Sequence[Case]) -> str:
 
 def _of_widths() -> Iterator[str]:
     if not WIDTHS_PATH.exists():
-        yield "how far off starts are was not measured: intervals are the answer times or over 16"
+        yield "the model's error was not measured: intervals are the prediction times or over 16"
 
 
 def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
@@ -179,7 +179,7 @@ def _folds(seed: int) -> Folds:
 
 
 def _model_answers(settings: Settings) -> list[ModelAnswers]:
-    """Return what every model says of every case with either information, GGFN's first."""
+    """Return every model's predictions of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)

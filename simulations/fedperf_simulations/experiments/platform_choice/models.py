@@ -1,12 +1,12 @@
-"""Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
+"""Cost models of folds, and runs of their choices, of rules of thumb and of the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
 partly lucky, so the fastest few are run again, interleaved with every choice. Regret uses the
 medians of those runs.
 
-A model of a fold learns from the measured set and from the other folds: no
-logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
-so that what was trained once is not trained again.
+A model of a fold learns from the measured set and from the other folds: no logical plan of the fold
+is among them at any size. Models and heads are kept as files, so that what was trained once is not
+trained again.
 """
 
 import math
@@ -140,7 +140,7 @@ class FoldModels:
 
 
 def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
-    """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
+    """Yield a model's predictions for every plan of a fold's cases: log seconds, in their order.
 
     Each plan is predicted with actual and with estimated cardinalities.
 
@@ -157,7 +157,7 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
-    """Return a model for `answers` that is trained when it is asked for."""
+    """Return a model for `answers` that is trained on first use."""
     return lambda fold: model(folds.training_plan(fold))
 
 
@@ -236,7 +236,7 @@ def chosen_plan(
 def robust_plan(
     case: Case, choice: Assignment, answer: PredictLog, *, information: str
 ) -> Assignment:
-    """The choice, or the best single platform by prediction where no difference can be told."""
+    """The choice, or the best single platform by prediction where they are not distinguishable."""
     workflow = workflow_with(case.workflow, information)
     single = [plan for plan in case.seconds if len(set(plan)) == 1]
     queries = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (choice, *single)]
@@ -299,7 +299,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """Return the best single platform of each case, known in hindsight."""
+    """Return the best single platform of each case, in hindsight."""
     assignments: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
@@ -317,7 +317,7 @@ def least_said(answers: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Ass
 
 
 def rerun_row(case: Case, assignments: Mapping[str, Assignment], rerun: RunAgain) -> Row:
-    """Seconds of what each chooser said and of the fastest of all, run side by side."""
+    """Seconds of each chooser's plan and of the fastest of all, in interleaved runs."""
     fastest = sorted(case.seconds, key=lambda plan: case.seconds[plan])[:RERUN]
     plans = [sinks_at_home(case.program, plan) for plan in (*assignments.values(), *fastest)]
     seconds = rerun(case, list(dict.fromkeys(plans)))

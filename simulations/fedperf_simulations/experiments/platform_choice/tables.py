@@ -40,7 +40,7 @@ SAID: Mapping[str, str] = {
     TRUE_ROWS: "log seconds",
     KNOWN_BEFORE: "log seconds, known before",
 }
-"""Columns of what a model says, by what it was given."""
+"""Columns of a model's predictions, by its information."""
 
 INFORMATION = "information"
 ERROR, RATIO = "relative error", "times the fastest"
@@ -56,7 +56,7 @@ Chooser = Callable[[Case], Platform | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelAnswers:
-    """One model's say of cases.
+    """One model's predictions of cases.
 
     Attributes:
         model: its name.
@@ -70,7 +70,7 @@ class ModelAnswers:
 
     @classmethod
     def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
-        """Return the answers from a row per plan, those of a case in their order."""
+        """Return the predictions from a row per plan, those of a case in their order."""
         by_case: dict[str, list[float]] = {}
         for row in rows:
             by_case.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
@@ -83,7 +83,7 @@ class ModelAnswers:
         return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
-        """Return the platform of the one-platform plan with the smallest answer."""
+        """Return the platform of the one-platform plan with the smallest prediction."""
         single = [
             (predicted, plan[0])
             for predicted, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
@@ -150,9 +150,10 @@ def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
 
 
 def chosen_row(answers: ModelAnswers, cases: Sequence[Case]) -> Row:
-    """Coverage of the chosen platforms by 90 % intervals as wide as is claimed of the start.
+    """Return the coverage of the chosen platforms by the pretrained model's 90 % intervals.
 
-    Beside it the same of every plan on one platform: what looks best is often underestimated.
+    The row also has the coverage of every plan on one platform: the best prediction is often an
+    underestimate.
     """
     choices, every = _hits(answers, comparable(cases))
     hits, workloads = np.array([hit for hit, _ in choices]), [workload for _, workload in choices]
@@ -318,7 +319,7 @@ def _rule_ratios(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[F
 
 
 def _curves(series: Sequence[Case]) -> Iterator[tuple[Floats, Floats]]:
-    """Rows and seconds of every plan that ended well at all told sizes and at others."""
+    """Rows and seconds of every plan that ended well, at training sizes and at others."""
     curves: dict[tuple[str, Assignment], dict[int, float]] = defaultdict(dict)
     for case in series:
         for plan, seconds in case.seconds.items():

@@ -1,9 +1,10 @@
 """Benchmark: the cost of a home that grows from 1,000 to 1,000,000 executions.
 
-The cost is that of taking executions in, of learning and of asking. Executions are made up, ten of
-a workload, 14 operators on average, all of other sizes. A home of a size is learnt from for the
-first time. Then 1,000 new executions come, and `predict`, `drift` and `gain` are asked, each a
-program of its own. Every size is a cell, so that a run of hours goes on where it was interrupted.
+The cost is that of ingestion, of training and of prediction. Executions are made up, ten of a
+workload, 14 operators on average, all of other sizes. Predictors are trained on a home of a size
+for the first time. Then 1,000 new executions are added, and `predict`, `drift` and `gain` run, each
+as a program of its own. Every size is a cell, so that a run of hours goes on where it was
+interrupted.
 """
 
 import os

@@ -2,10 +2,10 @@
 
 Usage: python -m fedperf_simulations.experiments.store.measurement EXECUTIONS NEW [SEED]
 
-The program prints JSON. CPU seconds are user and system time of all processes of a command, its
-start and imports included; megabytes are the peak of the largest. Making the executions up counts
-nowhere. A warm answer is one question to a predictor that is held. The question is about a workload
-that was never seen, about one that is known but on other cores, or the same as before.
+The program prints JSON. CPU seconds are user and system time of all processes of a command, startup
+and imports included; megabytes are the peak of the largest. Generating the executions is not
+counted. A warm prediction is one query to a fitted predictor. The query is a new workload, a stored
+workload on other cores, or a repetition.
 
 The executions are made up, so that a store can have any size. A workload is a random workflow on
 one platform, run with another size each time. Run times follow its size and cores, a level of its
@@ -127,15 +127,15 @@ OTHER_CORES = 12
 
 _BATCH = 100
 _MEGABYTE = 1024
-"""Kilobytes, in which the kernel tells peaks."""
+"""Kilobytes, the kernel's unit of peaks."""
 
 
 def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
     """Return the figures of one home, by name.
 
     Args:
-        size: executions that are learnt from for the first time.
-        new: executions that come then.
+        size: executions of the first training.
+        new: executions that are added then.
         seed: of the executions.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -156,7 +156,7 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
 def _fill(home: Home, executions: Iterator[Execution]) -> float:
     """Take them in; CPU seconds."""
     taken, encoder = 0.0, home_encoder()
-    encoder.encode([])  # reads the start once
+    encoder.encode([])  # reads the pretrained model once
     with ExecutionStore.open(home.store) as store:
         while batch := list(islice(executions, _BATCH)):
             before = time.process_time()
@@ -166,7 +166,7 @@ def _fill(home: Home, executions: Iterator[Execution]) -> float:
 
 
 def _newest(home: Home) -> tuple[str, ...]:
-    """Return a question about the newest job, on other cores."""
+    """Return a query for the newest job, on other cores."""
     with ExecutionStore.open(home.store) as store:
         [newest] = store.newest(1)
     return "predict", "--execution", newest.execution_id, "--cores", "4,8,12"
@@ -190,7 +190,7 @@ def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
 
 
 def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
-    """CPU milliseconds of one question, the medians."""
+    """CPU milliseconds of one query, the medians."""
     with ExecutionStore.open(home.store) as store:
         ensemble = load_or_fit(home.predictor, store, FetchedModels(home.models))
     executions = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
@@ -214,7 +214,7 @@ def _asked(predictor: PersonalizedEnsemble, questions: Sequence[PlanOnCluster]) 
     """CPU milliseconds of each, the median."""
     taken = []
     for each in questions:
-        same = PlanOnCluster(each.plan, each.cluster)  # whose features nobody has computed
+        same = PlanOnCluster(each.plan, each.cluster)  # without computed features
         before = time.process_time()
         predictor.predict([same])
         taken.append(time.process_time() - before)
