@@ -94,15 +94,15 @@ class SeedModels:
         """Return the model of one seed."""
         return SeedModels.of([each[place : place + 1] for each in self.parameters])
 
-    def answers(self, inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+    def predictions(self, inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         """Answers to inputs [rows, inputs] of each seed, whose rows may differ in number."""
         most = max(len(each) for each in inputs)
         padded = np.zeros((len(inputs), most, inputs[0].shape[1]), dtype=np.float32)
         for place, each in enumerate(inputs):
             padded[place, : len(each)] = each
         with torch.no_grad():
-            answers = self(torch.from_numpy(padded)).numpy()
-        return [row[: len(each)] for row, each in zip(answers, inputs, strict=True)]
+            predictions = self(torch.from_numpy(padded)).numpy()
+        return [row[: len(each)] for row, each in zip(predictions, inputs, strict=True)]
 
 
 def fit(

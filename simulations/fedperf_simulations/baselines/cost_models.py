@@ -254,36 +254,38 @@ class TrainingPlan:
     """The training data of a model: plans and their run times.
 
     Attributes:
-        questions: plans and resources.
-        log_seconds: natural log of their run times [questions].
-        queries: a number per question, the same for plans of one workflow on one cluster.
+        queries: plans and resources.
+        log_seconds: natural log of their run times [queries].
+        query_numbers: one per plan, the same for plans of one workflow on one cluster.
     """
 
-    questions: Sequence[PlanOnCluster]
+    queries: Sequence[PlanOnCluster]
     log_seconds: Floats
-    queries: NDArray[np.int64]
+    query_numbers: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
         """Return the training plan of measured plans."""
         numbers: dict[object, int] = {}
-        queries = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
+        query_numbers = [
+            numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans
+        ]
         return cls(
             [PlanOnCluster(each.plan, each.cluster) for each in plans],
             np.array([each.log_seconds for each in plans]),
-            np.array(queries, dtype=np.int64),
+            np.array(query_numbers, dtype=np.int64),
         )
 
     @property
     def residuals(self) -> Floats:
-        """Training targets: residuals of the analytic cost model, in their units, [questions]."""
-        residuals: Floats = (self.log_seconds - analytic_log_seconds(self.questions)) / TARGET_SCALE
+        """Training targets: residuals of the analytic cost model, in their units, [queries]."""
+        residuals: Floats = (self.log_seconds - analytic_log_seconds(self.queries)) / TARGET_SCALE
         return residuals
 
 
-def analytic_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
-    """Return log seconds by the analytic cost model, [questions]."""
-    return np.array([each.features.analytic_log_seconds for each in questions])
+def analytic_log_seconds(queries: Sequence[PlanOnCluster]) -> Floats:
+    """Return log seconds by the analytic cost model, [queries]."""
+    return np.array([each.features.analytic_log_seconds for each in queries])
 
 
 CostModel = Callable[[TrainingPlan], PredictLog]
@@ -302,12 +304,12 @@ def train_ggfn(
     model = GGFN(dropout=0.0, seed=seed)
     fit(
         model,
-        zero_constant_inputs(model, _graphs(training_plan.questions)),
+        zero_constant_inputs(model, _graphs(training_plan.queries)),
         training_plan.log_seconds,
         epochs=epochs,
         seed=seed,
         on_progress=on_progress,
-        questions=training_plan.queries,
+        query_numbers=training_plan.query_numbers,
     )
     return model
 
@@ -365,7 +367,7 @@ def forest(*, trees: int, seed: int) -> CostModel:
         grown = RandomForestRegressor(
             trees, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
         )
-        grown.fit(_stacked(robopt_vector, training_plan.questions), training_plan.log_seconds)
+        grown.fit(_stacked(robopt_vector, training_plan.queries), training_plan.log_seconds)
         return lambda queries: np.asarray(grown.predict(_stacked(robopt_vector, queries)))
 
     return learn
@@ -381,7 +383,7 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         targets = training_plan.residuals
-        members = np.unique(training_plan.queries, return_inverse=True)[1]
+        members = np.unique(training_plan.query_numbers, return_inverse=True)[1]
         sizes = np.bincount(members)
 
         def apart(values: Floats) -> Floats:
@@ -393,14 +395,14 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
             slope = np.clip(errors, -HUBER_DELTA, HUBER_DELTA) + apart(within)
             return slope, 2 - 1 / sizes[members]
 
-        vectors = lightgbm.Dataset(_stacked(flatten, training_plan.questions), targets)
+        vectors = lightgbm.Dataset(_stacked(flatten, training_plan.queries), targets)
         trees = lightgbm.train({**BOOSTING, "objective": slopes, "seed": seed}, vectors, rounds)
 
-        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
+        def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
             predicted = np.asarray(trees.predict(_stacked(flatten, queries)), np.float64)
             return predicted * TARGET_SCALE + analytic_log_seconds(queries)
 
-        return answer
+        return predict_log
 
     return learn
 
@@ -409,7 +411,7 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
     """8 dense layers of 256 on padded plans, by the loss that GGFN has: level and differences."""
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
-        inputs = torch.from_numpy(_stacked(padded_vector, training_plan.questions))
+        inputs = torch.from_numpy(_stacked(padded_vector, training_plan.queries))
         targets = torch.tensor(training_plan.residuals, dtype=torch.float32)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -418,17 +420,17 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
                 network,
                 inputs,
                 targets,
-                queries=torch.from_numpy(training_plan.queries),
+                queries=torch.from_numpy(training_plan.query_numbers),
                 epochs=epochs,
             )
 
-        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
+        def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
             with torch.inference_mode():
                 output = network(torch.from_numpy(_stacked(padded_vector, queries)))[:, 0]
             values: Floats = (output * TARGET_SCALE).double().numpy()
             return values + analytic_log_seconds(queries)
 
-        return answer
+        return predict_log
 
     return learn
 
@@ -486,9 +488,9 @@ def _handfuls(queries: Tensor) -> Tensor:
     return places[torch.argsort(order[handful], stable=True)]
 
 
-def _graphs(questions: Sequence[PlanOnCluster]) -> list[Features]:
-    return [each.features for each in questions]
+def _graphs(queries: Sequence[PlanOnCluster]) -> list[Features]:
+    return [each.features for each in queries]
 
 
-def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[PlanOnCluster]) -> np.ndarray:
-    return np.stack([vector(each.features) for each in questions])
+def _stacked(vector: Callable[..., np.ndarray], queries: Sequence[PlanOnCluster]) -> np.ndarray:
+    return np.stack([vector(each.features) for each in queries])

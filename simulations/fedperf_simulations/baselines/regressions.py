@@ -26,13 +26,13 @@ def regressions_without(groups: Sequence[object], across: Floats, log_seconds: F
         log_seconds: what was measured, [cases].
     """
     labels = np.array([str(each) for each in groups])
-    answers = np.zeros(len(labels))
+    predictions = np.zeros(len(labels))
     for label in np.unique(labels):
         held = labels == label
         terms = np.column_stack([np.ones(len(across)), across])
         line = np.linalg.lstsq(terms[~held], log_seconds[~held], rcond=None)[0]
-        answers[held] = terms[held] @ line
-    return answers
+        predictions[held] = terms[held] @ line
+    return predictions
 
 
 def slope_prior(training: Floats, logs: Floats, queries: Floats) -> Floats:

@@ -177,16 +177,16 @@ def train_base(
             advance(f"loss {loss:.3f}")
 
         if limited:
-            learnt = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
-            show(asdict(learnt), json=json)
+            learned = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
+            show(asdict(learned), json=json)
             return
         measurements = Measurements.read(seed)
-        learnt = train_public_start(measurements, on_progress=on_epoch)
+        learned = train_public_start(measurements, on_progress=on_epoch)
     with bar("distilling the additive head", distillation.EPOCHS) as advance:
         head = distil_shipped_head(
             measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
         )
-    show({**asdict(learnt), "head": asdict(head)}, json=json)
+    show({**asdict(learned), "head": asdict(head)}, json=json)
 
 
 def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:

@@ -20,11 +20,11 @@ def workflow_with(workflow: Workflow, information: Value) -> Workflow:
     return workflow if information == TRUE_ROWS else workflow_before(workflow)
 
 
-def asked_with(questions: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
+def queries_with(queries: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
     """Return the queries with actual or with estimated cardinalities."""
     if information == TRUE_ROWS:
-        return list(questions)
+        return list(queries)
     return [
         PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)
-        for each in questions
+        for each in queries
     ]

@@ -67,7 +67,7 @@ Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class StartReport:
+class TrainingReport:
     """The report of a training: plans and prefixes it was trained on, median q-errors."""
 
     trained_on: int
@@ -82,7 +82,7 @@ def train_public_start(
     on_progress: Progress | None = None,
     start_path: Path = PRETRAINED_PATH,
     plans_path: Path = PUBLIC_PLANS_PATH,
-) -> StartReport:
+) -> TrainingReport:
     """Train and write the pretrained model and the public plans.
 
     A seed gives the same files on one machine.
@@ -97,7 +97,7 @@ def train_public_start(
     )
     save_model(start_path, model, model_version=PRETRAINED_VERSION)
     save_public_plans(measured_plans(one_per_workload(parts[WorkloadPart.VALIDATION])), plans_path)
-    return _report(model, len(training_plan.questions), parts)
+    return _report(model, len(training_plan.queries), parts)
 
 
 def train_limited_start(
@@ -107,7 +107,7 @@ def train_limited_start(
     epochs: int = LIMITED_EPOCHS,
     on_progress: Progress | None = None,
     path: Path = LIMITED_START_PATH,
-) -> StartReport:
+) -> TrainingReport:
     """Train and write the limited model. A seed gives the same file on one machine."""
     parts = split(at_one_speed(executions))
     public = measured_plans(parts[WorkloadPart.PUBLIC])
@@ -135,12 +135,12 @@ def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
 
 def _report(
     model: GGFN, trained_on: int, parts: Mapping[WorkloadPart, Sequence[Execution]]
-) -> StartReport:
+) -> TrainingReport:
     validation, test = (
         error_on(model, measured_plans(one_per_workload(parts[part])))
         for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST)
     )
-    return StartReport(trained_on, validation, test)
+    return TrainingReport(trained_on, validation, test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class MeasuredSingleEnginePlan:
         return self.plan.plan.platforms[0]
 
     @property
-    def question(self) -> PlanOnCluster:
+    def query(self) -> PlanOnCluster:
         """The plan and its resources."""
         return PlanOnCluster(self.plan.plan, self.plan.cluster)
 
@@ -230,8 +230,8 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     widths = {
         platform: _small(of_platform) for platform, of_platform in _by_platform(queries).items()
     }
-    small = [each for each in queries if widths[each.platform].decades_beyond(each.question) == 0]
-    large = [each for each in queries if widths[each.platform].decades_beyond(each.question) > 0]
+    small = [each for each in queries if widths[each.platform].decades_beyond(each.query) == 0]
+    large = [each for each in queries if widths[each.platform].decades_beyond(each.query) > 0]
     of_sizes = errors_of(learn(TrainingPlan.of([each.plan for each in small])), large)
     return {
         platform: _with_estimates(
@@ -283,13 +283,13 @@ def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePl
 
 
 def errors_of(
-    start: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
+    model: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
     """Return each with the absolute error of the pretrained model, log seconds."""
     if not plans:
         return []
     measured = np.array([each.plan.log_seconds for each in plans])
-    errors = np.abs(start([each.question for each in plans]) - measured).tolist()
+    errors = np.abs(model([each.query for each in plans]) - measured).tolist()
     return list(zip(plans, errors, strict=True))
 
 
@@ -319,7 +319,7 @@ def _width(
         (each.workload, math.sqrt(max(0.0, error**2 - half_width**2)) / decades)
         for each, error in of_sizes
         if each.platform is platform
-        and (decades := small.decades_beyond(each.question)) >= LEAST_DECADES
+        and (decades := small.decades_beyond(each.query)) >= LEAST_DECADES
     ]
     growth = 0.0
     if len({workload for workload, _ in growths}) >= LEAST_WORKLOADS:
@@ -337,7 +337,7 @@ def _with_estimates(
     """
     needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for each, error in of_estimated:
-        more = math.sqrt(max(0.0, error**2 - width.at(each.question) ** 2))
+        more = math.sqrt(max(0.0, error**2 - width.at(each.query) ** 2))
         needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
     of_kind = {True: 0.0, False: 0.0}
     for kind, plans in needed.items():

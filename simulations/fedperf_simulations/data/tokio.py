@@ -136,7 +136,7 @@ class Points:
             + POINT * np.eye(len(self))
         )
 
-    def start(self, target: str) -> GaussianPosterior:
+    def prior(self, target: str) -> GaussianPosterior:
         """Return the public prior over all points: physics and kernel, without private data."""
         return GaussianPosterior(self.physics(target), self.covariance())
 

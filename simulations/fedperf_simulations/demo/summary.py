@@ -322,8 +322,8 @@ def describe_change(change: Change) -> str:
 
 
 def factor(value: float | None) -> str:
-    """Return the factor by which predictions are off, in words. None means no prediction."""
-    return "no prediction" if value is None else f"x{value:.2f}"
+    """Return the factor by which predictions are off, in words."""
+    return "none" if value is None else f"x{value:.2f}"
 
 
 def runs(result: NewParticipantResult) -> str:

@@ -107,19 +107,19 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
     say("workloads are partitioned")
-    start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
+    base_model = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
-    save_model(directory / START, start, model_version=PRETRAINED_VERSION)
+    save_model(directory / START, base_model, model_version=PRETRAINED_VERSION)
     say("the base model is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
-    world = FederationFixture(start, plans, anchors_of(plans), planned, cast.organizations)
+    world = FederationFixture(base_model, plans, anchors_of(plans), planned, cast.organizations)
     like = measured_of(labelled_in(cast.similar_to_new, 0))
     way, windows, before = (
         TrainingMode(own_history=True, rehearses=True),
         list[WindowErrors](),
-        start,
+        base_model,
     )
     year = FederatedYear(world, way, [seed, 1], is_announced=False)
     with start_in_use(directory / START), closing(year.lived()) as lived_to:
@@ -170,10 +170,10 @@ def new_participant_with(
         fetched: what joining gave; the public model in use is the one without it.
         shipped: the pretrained model.
     """
-    own, questions = History.from_executions(runs), History.from_executions(queries)
+    own, held_out = History.from_executions(runs), History.from_executions(queries)
 
     def errors(mix: PersonalizedEnsemble) -> Floats:
-        return np.abs(mix.predict_log(questions.queries) - questions.log_seconds)
+        return np.abs(mix.predict_log(held_out.queries) - held_out.log_seconds)
 
     def started(start: PredictLog) -> Floats:
         return errors(fit_personalized_ensemble(own, {PUBLIC: start}, public_learners()))

@@ -186,14 +186,14 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
     """MAPE in percent on the held-out configurations, trained on those rows of the grid."""
     samples, queries = (layout.samples(each.table) for each in (parts.training, parts.held_out))
     along = (layout.scale_feature, layout.size_feature)
-    places, questions = (
+    places, query_rows = (
         ScaleAndSize(*(each.features[:, place] for place in along))
         for each in (samples.take(rows), queries)
     )
     log_seconds = np.log(parts.training.seconds[rows])
     training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
     # Folds that leave single configurations out: the held-out ones were drawn like the grid.
-    _, fitted = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
+    _, fitted = mixed_for(QueryRegime.SEEN, query_rows, training, table_learners(layout))
     return 100 * float(np.mean(np.abs(np.exp(fitted(queries)) / parts.held_out.seconds - 1)))
 
 

@@ -125,10 +125,10 @@ class PredictorErrors:
     log_mae: float
 
     @classmethod
-    def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
+    def of(cls, predictions: Floats, measured: Floats) -> "PredictorErrors":
         """Return the errors from natural logs, [queries]."""
-        predicted, truth = np.exp(answers), np.exp(measured)
-        log_mae = float(np.abs(answers - measured).mean())
+        predicted, truth = np.exp(predictions), np.exp(measured)
+        log_mae = float(np.abs(predictions - measured).mean())
         return cls(100 * mape(predicted, truth), median_q_error(predicted, truth), log_mae)
 
 
@@ -171,7 +171,7 @@ def judge_tables(
     queries: Positions,
     posteriors: Mapping[str, GaussianPosterior],
     *,
-    start: GaussianPosterior,
+    base_model: GaussianPosterior,
     seed: int,
 ) -> Predictors:
     """Return every predictor's errors on `queries`, given `own` executions.
@@ -181,11 +181,11 @@ def judge_tables(
         own: rows that it ran, any number.
         queries: rows to predict.
         posteriors: what joining gave, by name.
-        start: the public pretrained model.
+        base_model: the public pretrained model.
         seed: of folds.
     """
 
-    def answers(learners: Sequence[Learner], posterior: GaussianPosterior) -> PredictorErrors:
+    def errors_of(learners: Sequence[Learner], posterior: GaussianPosterior) -> PredictorErrors:
         training = TrainingSet(
             rows.samples(own, posterior),
             rows.measured[own],
@@ -200,15 +200,15 @@ def judge_tables(
     def uncorrected(posterior: GaussianPosterior) -> PredictorErrors:
         return PredictorErrors.of(posterior.mean[rows.points[queries]], rows.measured[queries])
 
-    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(base_model)}
     if len(own):
-        by_predictor[LOCAL] = answers(local_table_learners(), start)
-        by_predictor[LOCAL_PROCESS] = answers([LocalProcess()], start)
+        by_predictor[LOCAL] = errors_of(local_table_learners(), base_model)
+        by_predictor[LOCAL_PROCESS] = errors_of([LocalProcess()], base_model)
         by_predictor |= _home_models(rows.features, rows.measured, own, queries)
-    by_predictor[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
+    by_predictor[WITH_PUBLIC] = errors_of(joined_table_learners(base_model.covariance), base_model)
     for name, posterior in posteriors.items():
         by_predictor[as_is(name)] = uncorrected(posterior)
-        by_predictor[personalized(name)] = answers(
+        by_predictor[personalized(name)] = errors_of(
             joined_table_learners(posterior.covariance), posterior
         )
     return by_predictor
@@ -219,30 +219,32 @@ def judge_plans(
     queries: History,
     models: Mapping[str, PredictLog],
     *,
-    start: PredictLog,
+    base_model: PredictLog,
     seed: int,
 ) -> Predictors:
-    """Evaluate plans as `judge_tables` does. The joined models are trained from `start`."""
+    """Evaluate plans as `judge_tables` does. The joined models are trained from `base_model`."""
 
-    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
-        mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
+    def errors_of(
+        learners: Sequence[Learner], base_models: Mapping[str, PredictLog]
+    ) -> PredictorErrors:
+        mix = fit_personalized_ensemble(own, base_models, learners, seed=seed)
         return PredictorErrors.of(mix.predict_log(queries.queries), queries.log_seconds)
 
     def uncorrected(model: PredictLog) -> PredictorErrors:
         return PredictorErrors.of(model(queries.queries), queries.log_seconds)
 
-    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(base_model)}
     if len(own):
-        by_predictor[LOCAL] = answers(local_learners(), {})
+        by_predictor[LOCAL] = errors_of(local_learners(), {})
         both = [*own.queries, *queries.queries]
         vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
         measured = np.concatenate([own.log_seconds, queries.log_seconds])
         by_predictor |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
-    by_predictor[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
+    by_predictor[WITH_PUBLIC] = errors_of(public_learners(), {PUBLIC: base_model})
     for name, model in models.items():
-        starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
+        base_models = {PUBLIC: base_model, REFERENCE: base_model, SHARED: model}
         by_predictor[as_is(name)] = uncorrected(model)
-        by_predictor[personalized(name)] = answers(joined_learners(is_newer=True), starts)
+        by_predictor[personalized(name)] = errors_of(joined_learners(is_newer=True), base_models)
     return by_predictor
 
 
@@ -525,11 +527,13 @@ def _judge_c3o(
     def joined(name: str) -> GaussianPosterior:
         if name == NO_NOISE:
             everything = np.arange(len(job.others))
-            posterior = condition(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
+            posterior = condition(
+                job.public_prior, everything, job.others.log_seconds, RECORD_VARIANCE
+            )
         else:
             senders = [job.together()] if name in {ONCE1, ONCE3} else job.organizations()
             posterior = public_configurations(
-                job.start,
+                job.public_prior,
                 senders,
                 job.targets,
                 channel=_channel(name),
@@ -543,12 +547,14 @@ def _judge_c3o(
         job.new_participant.features, job.new_participant.log_seconds, np.arange(count)
     )
     order = np.random.default_rng([settings.seed, participant, seed, 1]).permutation(count)
-    start = job.query_posterior(job.start)
+    base_model = job.query_posterior(job.public_prior)
     for own in sizes:
         if count - own >= LEAST_ASKED:
             yield (
                 own,
-                judge_tables(rows, order[:own], order[own:], posteriors, start=start, seed=seed),
+                judge_tables(
+                    rows, order[:own], order[own:], posteriors, base_model=base_model, seed=seed
+                ),
             )
 
 
@@ -563,18 +569,18 @@ def _judge_tokio(
     runs = _tokio_runs(settings.data)
     platforms = sorted(tokio.PEAKS)
     asks = platforms[participant]
-    start = runs.points.start(target)
+    base_model = runs.points.prior(target)
     senders = [sender(runs, each, target, by_run=by_run) for each in platforms if each != asks]
     targets = np.flatnonzero(runs.points.platforms == asks)
 
     def joined(name: str) -> GaussianPosterior:
         channel = _channel(name, tokio.RECORD_VARIANCE)
         noise = SeededNoise([settings.seed, participant, seed])
-        return public_configurations(start, senders, targets, channel=channel, noise=noise)
+        return public_configurations(base_model, senders, targets, channel=channel, noise=noise)
 
     names = (EPS1, EPS3, NO_NOISE)
     posteriors = {
-        name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names
+        name: _known(base_model, senders) if name == NO_NOISE else joined(name) for name in names
     }
     mine = runs.of(asks)
     order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
@@ -582,7 +588,12 @@ def _judge_tokio(
     points = runs.point[mine]
     rows = TableRows(runs.points.features()[points], runs.measured(target)[mine], points)
     for own in sizes:
-        yield own, judge_tables(rows, training[:own], queries, posteriors, start=start, seed=seed)
+        yield (
+            own,
+            judge_tables(
+                rows, training[:own], queries, posteriors, base_model=base_model, seed=seed
+            ),
+        )
 
 
 @cache
@@ -590,9 +601,9 @@ def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
-def _known(start: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
+def _known(base_model: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
     """Conditioned on the mean of every sender's records at each point: nothing private."""
-    posterior = start
+    posterior = base_model
     for each in senders:
         points, place, counts = np.unique(each.positions, return_inverse=True, return_counts=True)
         means = np.bincount(place, each.log_seconds) / counts
@@ -610,15 +621,15 @@ def _judge_measured(
     executions = one_per_workload(each for each in whole.history if each.is_ok)
     held = one_per_workload(each for each in whole.held_out if each.is_ok)
     order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_ASKED]
-    questions = History.from_executions([held[place] for place in queries])
+    query_history = History.from_executions([held[place] for place in queries])
     models = {
         name: predictor(_joined_model(settings.seed, participant, name, settings.quick))
         for name in (EPS1, EPS3, NO_NOISE)
     }
-    start = predictor(load_limited_start())
+    base_model = predictor(load_limited_start())
     for own in sizes:
         history = History.from_executions([executions[place] for place in order[:own]])
-        yield own, judge_plans(history, questions, models, start=start, seed=seed)
+        yield own, judge_plans(history, query_history, models, base_model=base_model, seed=seed)
 
 
 NEW_PARTICIPANTS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
@@ -650,16 +661,16 @@ def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkp
 
     # Without privacy the noise is negligible.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
-    start = load_limited_start()
+    base_model = load_limited_start()
     trained = private_steps(
-        model_from_arrays(start.arrays),
+        model_from_arrays(base_model.arrays),
         members,
         anchors[: QUICK_ANCHORS if quick else None],
         LinearizedParameters(sigma, size),
         steps=STEPS,
         seed=[seed, participant, int(EPSILONS.get(name, 0))],
     )
-    return Checkpoint(state_to_arrays(trained), model_version=start.model_version + STEPS)
+    return Checkpoint(state_to_arrays(trained), model_version=base_model.model_version + STEPS)
 
 
 def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:

@@ -143,9 +143,9 @@ def _warm(home: Home, queries: Sequence[Execution]) -> TimingPair:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
     predictor.predict([PlanOnCluster(queries[0].plan, queries[0].cluster)])
     for each in queries[1:]:
-        question, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
+        query, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
-        predictor.predict([question])
+        predictor.predict([query])
         between = time.perf_counter()
         with torch.no_grad():
             model(collate([graph]))

@@ -125,7 +125,7 @@ def replace_one_epsilon(epsilon: float) -> float:
 
 
 def shared_posterior(
-    start: GaussianPosterior,
+    prior: GaussianPosterior,
     rows: Integers,
     log_seconds: Floats,
     *,
@@ -136,7 +136,7 @@ def shared_posterior(
     """Return the public posterior after an organization has shared its runs at `epsilon`.
 
     Args:
-        start: public posterior over the grid.
+        prior: public posterior over the grid.
         rows: where on the grid the runs lie, each at another point, [runs].
         log_seconds: what they took, [runs].
         declared: number of runs that the organization declared.
@@ -145,7 +145,7 @@ def shared_posterior(
     """
     stages = planned_stages(declared, epsilon)
     whole = noise_multiplier(stages, epsilon)
-    posterior = start
+    posterior = prior
     for index, stage in enumerate(stages):
         multiplier = stage_noise(stage, whole)
         design = design_grid_query(
@@ -265,8 +265,8 @@ def _prior(
         values = np.concatenate([values, np.log(elsewhere.seconds)])
     points = _points(target).joined(grids)
     target_places, grid_places = np.arange(len(target)), np.arange(len(target), len(points))
-    start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return marginal(condition(start, grid_places, values, RECORD_VARIANCE), target_places)
+    prior = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
+    return marginal(condition(prior, grid_places, values, RECORD_VARIANCE), target_places)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:
@@ -481,11 +481,11 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
     everything = load_runs(settings.data)
     runs = everything[job]
     others = [each for place, each in enumerate(everything) if place != job]
-    starts = {
+    priors = {
         OTHER_JOBS: prior_from_other_jobs(runs.grid, others),
         SAME_JOB: prior_from_same_job(runs.grid, others, load_elsewhere(settings.data, runs.grid)),
     }
-    asker = _Asker(runs, starts, [settings.seed, job])
+    asker = _Asker(runs, priors, [settings.seed, job])
     for size in sizes:
         for repeat in range(QUICK_REPEATS if settings.quick else REPEATS):
             parts = split(job, len(runs), size, repeat, seed=settings.seed)
@@ -506,14 +506,14 @@ class _Asker:
     """Judges predictors of one job. Those of a public prior are trained once."""
 
     def __init__(
-        self, runs: JobRuns, starts: Mapping[str, GaussianPosterior], seed: Sequence[int]
+        self, runs: JobRuns, priors: Mapping[str, GaussianPosterior], seed: Sequence[int]
     ) -> None:
         self._runs = runs
-        self._starts = starts
+        self._priors = priors
         self._seed = seed
-        self._of_starts = {
+        self._of_priors = {
             name: self._predictors(runs.grid.inputs, synthetic_seconds(posterior))
-            for name, posterior in starts.items()
+            for name, posterior in priors.items()
         }
 
     def errors(self, training: SharedTraining, repeat: int, parts: Split) -> Mapping[str, float]:
@@ -522,7 +522,7 @@ class _Asker:
         if training.prior is None:
             predictors = self._predictors(inputs[parts.train], seconds[parts.train])
         elif training.epsilon is None:
-            predictors = self._of_starts[training.prior]
+            predictors = self._of_priors[training.prior]
         else:
             posterior = self._shared(training.prior, training.epsilon, repeat, parts)
             predictors = self._predictors(inputs, synthetic_seconds(posterior))
@@ -535,7 +535,7 @@ class _Asker:
     def _shared(self, prior: str, epsilon: float, repeat: int, parts: Split) -> GaussianPosterior:
         place = PRIORS.index(prior) * len(EPSILONS) + EPSILONS.index(epsilon)
         return shared_posterior(
-            self._starts[prior],
+            self._priors[prior],
             parts.train,
             np.log(self._runs.seconds[parts.train]),
             declared=len(parts.train),

@@ -142,11 +142,11 @@ class _Bench:
         """Errors of the trained model on held-out workloads, and the privacy spent."""
         trained, spent = self._trainings()[training.what](training)
         queries = self._data()[1].held_out
-        answers = np.exp(predict(trained, queries.graphs))
+        predictions = np.exp(predict(trained, queries.graphs))
         return {
-            "relative": float(np.median(relative_errors(answers, queries.seconds))),
-            "q50": float(np.median(q_error(answers, queries.seconds))),
-            "q90": float(np.percentile(q_error(answers, queries.seconds), 90)),
+            "relative": float(np.median(relative_errors(predictions, queries.seconds))),
+            "q50": float(np.median(q_error(predictions, queries.seconds))),
+            "q90": float(np.percentile(q_error(predictions, queries.seconds), 90)),
             "asked": len(queries),
             "add or remove": spent[0],
             "replace one": spent[1],

@@ -77,19 +77,19 @@ def _everything(settings: Settings) -> list[Execution]:
 
 def _judge(make: Callable[[], Answer]) -> Row:
     queries = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
-    answers = np.exp(make()(queries))
+    predictions = np.exp(make()(queries))
     seconds = np.exp(queries.log_seconds)
     families = np.array([workload.partition("-")[0] for workload in queries.workloads])
     figures: dict[str, float | int] = {}
     for family in ("all", *sorted(set(families))):
         is_in_family = np.ones(len(families), bool) if family == "all" else families == family
-        errors = q_error(answers[is_in_family], seconds[is_in_family])
+        errors = q_error(predictions[is_in_family], seconds[is_in_family])
         figures |= {
             f"{family} workloads": int(is_in_family.sum()),
             f"{family} q50": float(np.median(errors)),
             f"{family} q90": float(np.percentile(errors, 90)),
             f"{family} relative": float(
-                np.mean(relative_errors(answers[is_in_family], seconds[is_in_family]))
+                np.mean(relative_errors(predictions[is_in_family], seconds[is_in_family]))
             ),
         }
     return figures

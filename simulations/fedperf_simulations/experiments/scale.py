@@ -267,8 +267,8 @@ def _gigabytes(directory: Path) -> float:
 def _error(federation: Federation, seed: int) -> float:
     """Return the median q-error of the version in force on held-out plans."""
     queries = _workloads(seed).queries
-    answers = np.exp(predict(promoted_model(federation), [each.graph for each in queries]))
-    return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
+    predictions = np.exp(predict(promoted_model(federation), [each.graph for each in queries]))
+    return float(np.median(q_error(predictions, np.exp([each.log_seconds for each in queries]))))
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:

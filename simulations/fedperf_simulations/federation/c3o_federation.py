@@ -35,7 +35,7 @@ class JobFederation:
 
     Attributes:
         number: of the new participant.
-        start: the public prior, over others, new participant and box.
+        public_prior: the public prior, over others, new participant and box.
         others: the federation's workloads.
         new_participant: the new participant's, only to judge by.
         box: scaled features of the job's public box, those that vary.
@@ -43,7 +43,7 @@ class JobFederation:
     """
 
     number: int
-    start: GaussianPosterior
+    public_prior: GaussianPosterior
     others: JobConfigurations
     new_participant: JobConfigurations
     box: Floats
@@ -98,7 +98,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     ]
     prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(queries)))
     published = np.arange(len(data.published))
-    start = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
+    public_prior = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box
     varies = low < high
 
@@ -107,7 +107,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
 
     return JobFederation(
         number,
-        marginal(start, np.arange(len(data.published), len(prior.mean))),
+        marginal(public_prior, np.arange(len(data.published), len(prior.mean))),
         others,
         new_participant,
         scaled(box),

@@ -128,7 +128,7 @@ def public_configurations(
     """
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
-        question = design_query(
+        query = design_query(
             posterior,
             [each.positions for each in senders],
             targets,
@@ -138,7 +138,7 @@ def public_configurations(
             directions=channel.directions,
         )
         reports = []
-        for sender, design in zip(senders, question.designs, strict=True):
+        for sender, design in zip(senders, query.designs, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 design,
@@ -150,7 +150,7 @@ def public_configurations(
             reports.append(_said(sender, report, noise_multiplier, noise))
         posterior = infer(
             posterior,
-            question,
+            query,
             reports,
             noise_multiplier=noise_multiplier,
             record_variance=channel.record_variance,
@@ -182,12 +182,12 @@ def private_configurations(
         channel: public parameters.
         noise: of everybody; independent in every draw.
     """
-    answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
+    reports: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
-        for sender, places, sender_answers in zip(senders, features, answers, strict=True):
+        for sender, places, sender_answers in zip(senders, features, reports, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
@@ -198,7 +198,7 @@ def private_configurations(
             )
             sender_answers.append((hidden, _said(sender, report, noise_multiplier, noise)))
         posterior = learn_hidden(
-            posterior, box, answers, declared, record_variance=channel.record_variance
+            posterior, box, reports, declared, record_variance=channel.record_variance
         ).posterior
     return posterior
 

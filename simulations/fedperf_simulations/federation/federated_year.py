@@ -81,14 +81,14 @@ class FederationFixture:
     """The public part of a year, and its organizations.
 
     Attributes:
-        start: the model that the year begins with.
+        base_model: the model that the year begins with.
         plans: public measured plans: synthetic rows lie on them, versions are judged by them.
         anchors: public plans at which tangents are taken.
         planned: the schedule of every organization.
         organizations: what each executes.
     """
 
-    start: GGFN
+    base_model: GGFN
     plans: Sequence[MeasuredPlan]
     anchors: Sequence[PlanOnCluster]
     planned: PlannedSchedule
@@ -121,14 +121,14 @@ class WithoutRehearsal(LinearizedAvg):
     def next(
         self,
         current: Weights,
-        answers: Sequence[AcceptedUpdate],
-        question: LinearizedQuery | None,
+        replies: Sequence[AcceptedUpdate],
+        query: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
         """Return the next weights as `LinearizedAvg` does, without the rehearsed rows."""
         del rehearsed
-        return LinearizedAvg.next(self, current, answers, question)
+        return LinearizedAvg.next(self, current, replies, query)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class FederatedYear:
         world = self.world
         rounds = LinearizedAvg if self.way.rehearses else WithoutRehearsal
         return Task(
-            weights_of(state_to_arrays(world.start)),
+            weights_of(state_to_arrays(world.base_model)),
             GgfnFormat(),
             rounds(
                 [each.features for each in world.anchors],

@@ -118,31 +118,31 @@ class EngineRound:
 
     fleet: EngineFleet
     _content: tuple[bytes, RecordDict] | None = None
-    _asked: dict[bytes, Message] = field(default_factory=dict)
+    _queries: dict[bytes, Message] = field(default_factory=dict)
     _sent: bool = False
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
         """Queue a message (see `FleetRound`). All are sent together by `replies`."""
         node = self.fleet.nodes.get(organization_id)
-        if node is None or organization_id in self._asked:
+        if node is None or organization_id in self._queries:
             return False
         if self._content is None or self._content[0] is not body:
             self._content = body, body_content(body)
-        self._asked[organization_id] = Message(self._content[1], node, TRAIN)
+        self._queries[organization_id] = Message(self._content[1], node, TRAIN)
         return True
 
     def replies(self) -> Sequence[Reply]:
         """Send all messages and wait for every reply (see `FleetRound`)."""
-        if self._sent or not self._asked:
+        if self._sent or not self._queries:
             return ()
         self._sent = True
         whose = {node: each for each, node in self.fleet.nodes.items()}
-        replies = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
+        replies = self.fleet.grid.send_and_receive(self._queries.values(), timeout=TIMEOUT_SECONDS)
         return [_reply(whose[each.metadata.src_node_id], each) for each in replies]
 
     def close(self) -> None:
         """Drop all messages (see `FleetRound`)."""
-        self._asked.clear()
+        self._queries.clear()
 
 
 def engine_fleet(grid: Grid) -> EngineFleet:
@@ -165,10 +165,10 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     return EngineFleet(grid, numbers)
 
 
-def partition_answer(question: Message, partition: int) -> Message:
+def partition_answer(query: Message, partition: int) -> Message:
     """Return the message with the partition of a node."""
     content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
-    return Message(content, reply_to=question)
+    return Message(content, reply_to=query)
 
 
 def _reply(organization_id: bytes, message: Message) -> Reply:
@@ -293,9 +293,9 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
     with _member(context) as (participant, ledger):
         request = _opened(body_in(message.content))
         schedule = ledger.schedule
-        answer = participant.answer(request, now=schedule.opens_at(request.slot))
+        reply = participant.answer(request, now=schedule.opens_at(request.slot))
         participant.dispatch(schedule.replies_at(request.slot))
-        return answer
+        return reply
 
 
 @contextmanager
@@ -385,9 +385,9 @@ def _superlink(place: Path) -> Iterator[Mapping[str, str]]:
         f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "127.0.0.1:{port}"\n'
         "insecure = true\n"
     )
-    beside = str(Path(sys.executable).parent)
+    scripts = str(Path(sys.executable).parent)
     environment = os.environ | ENVIRONMENT | {"FLWR_HOME": str(home)}
-    environment["PATH"] = f"{beside}{os.pathsep}{environment.get('PATH', '')}"
+    environment["PATH"] = f"{scripts}{os.pathsep}{environment.get('PATH', '')}"
     command = [_program("flower-superlink"), "--insecure", "--simulation", "--port", str(port)]
     with (place / "superlink.log").open("wb") as log:
         running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)

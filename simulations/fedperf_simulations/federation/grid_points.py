@@ -47,7 +47,7 @@ def design_grid_query(
         ConfigurationError: the declared number is not within the grid.
     """
     everywhere = np.arange(len(posterior.mean))
-    question = design_query(
+    query = design_query(
         posterior,
         [everywhere],
         everywhere,
@@ -57,7 +57,7 @@ def design_grid_query(
         record_variance=record_variance,
         directions=directions,
     )
-    return question.designs[0]
+    return query.designs[0]
 
 
 def learn_on_grid(

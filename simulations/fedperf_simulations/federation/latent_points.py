@@ -120,7 +120,7 @@ def clip_over(
 def learn_hidden(
     posterior: GaussianPosterior,
     box: PublicBox,
-    answers: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
+    releases: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
     declared: Sequence[float],
     *,
     record_variance: float,
@@ -130,8 +130,8 @@ def learn_hidden(
     Args:
         posterior: before the newest stage; residuals of that are against its mean.
         box: public points of the job.
-        answers: every stage of each sender so far, oldest first; all inform about the places of its
-            workloads, the newest about the error of the posterior there.
+        releases: every stage of each sender so far, oldest first. All inform about the places of
+            its workloads, the newest about the error of the posterior there.
         declared: number of workloads that each sender declared.
         record_variance: of a record around its point, (log seconds)^2.
 
@@ -142,7 +142,7 @@ def learn_hidden(
         posterior,
         [
             _observation(posterior, box, stages, count, record_variance)
-            for stages, count in zip(answers, declared, strict=True)
+            for stages, count in zip(releases, declared, strict=True)
         ],
     )
 

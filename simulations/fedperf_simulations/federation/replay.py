@@ -79,14 +79,14 @@ class _History:
             rows += [(each.joined_at, each) for each in session.scalars(select(Member))]
             schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
-            questions = select(QueryRow).where(QueryRow.period_start == start)
-            rows += [(each.asked_at, each) for each in session.scalars(questions)]
+            queries = select(QueryRow).where(QueryRow.period_start == start)
+            rows += [(each.asked_at, each) for each in session.scalars(queries)]
             announced = select(RegimeRow).where(RegimeRow.cause == RegimeTrigger.DECLARED)
             rows += [(each.declared_at, each) for each in session.scalars(announced)]
             reports = select(ReportRow).where(ReportRow.period_start == start)
             arrived = [(each.received_at, each) for each in session.scalars(reports)]
             updates = select(UpdateRow).where(UpdateRow.period_start == start)
-            answered = {
+            replied = {
                 (each.organization_id, each.window, each.index): each
                 for each in session.scalars(updates)
             }
@@ -94,7 +94,7 @@ class _History:
         return cls(
             rows,
             sorted(arrived, key=lambda each: each[0]),
-            answered,
+            replied,
         )
 
 
@@ -121,7 +121,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     task = replace(task, pretrained=task.model_format.decode(first.checkpoint))
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:
-        fleet.connect(organization_id, partial(updates.answer, organization_id))
+        fleet.connect(organization_id, partial(updates.reply, organization_id))
     with open_federation(config, task, fleet) as (federation, service):
         calendar = calendar_times(config.calendar, grace=config.grace)
         events = (at for at, _ in (*history.rows, *history.reports))
@@ -153,19 +153,19 @@ class _Updates:
     stored: Mapping[tuple[bytes, int, int], UpdateRow]
     _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
 
-    def answer(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
+    def reply(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
         """Return a future as `memory_transport.Answer` does. Nothing stored leaves it pending."""
         row = self.stored.get((organization_id, request.slot.window, request.slot.index))
-        answer: Future[SignedRelease] = Future()
+        reply: Future[SignedRelease] = Future()
         if row is not None:
-            self._waiting.append((row, answer))
-        return answer
+            self._waiting.append((row, reply))
+        return reply
 
     def arrive(self, now: datetime) -> None:
         """Complete the replies received by `now`."""
-        for row, answer in self._waiting:
-            if row.received_at <= now and not answer.done():
-                answer.set_result(SignedRelease(row.payload, row.signature))
+        for row, reply in self._waiting:
+            if row.received_at <= now and not reply.done():
+                reply.set_result(SignedRelease(row.payload, row.signature))
 
 
 def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:

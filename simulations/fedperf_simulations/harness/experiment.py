@@ -277,5 +277,5 @@ CODE = (":/client", ":/server", ":/shared", ":/simulations", ":/pyproject.toml")
 def _git(*arguments: str) -> str | None:
     """Return git's output for this file's repository. None outside of a repository."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else None

@@ -86,7 +86,7 @@ def fit(
     learning_rate: float = 2e-3,
     on_progress: Progress | None = None,
     weights: NDArray[np.floating] | None = None,
-    questions: NDArray[np.integer] | None = None,
+    query_numbers: NDArray[np.integer] | None = None,
 ) -> FitReport:
     """Train `model` in place by Adam with a one-cycle schedule; it ends in evaluation mode.
 
@@ -100,16 +100,18 @@ def fit(
         learning_rate: peak of the schedule.
         on_progress: called after every epoch.
         weights: relative weight of every sample; equal if None.
-        questions: a number per plan, the same for plans of one workflow on one cluster. Where it is
-            given, differences between such plans count as much as their run times, because a cost
-            model serves to choose among them (`huber_within`).
+        query_numbers: a number per plan, the same for plans of one workflow on one cluster. Where
+            it is given, differences between such plans count as much as their run times, because a
+            cost model serves to choose among them (`huber_within`).
 
     Raises:
         InvalidTrainingDataError: see the module.
         TrainingDivergedError: a loss was not finite.
     """
     targets, importance = _checked(graphs, log_seconds, weights)
-    query_indices = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
+    query_indices = (
+        None if query_numbers is None else torch.from_numpy(np.asarray(query_numbers, np.int64))
+    )
     if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
         raise InvalidTrainingDataError(
             "epochs, batch_size and learning_rate must be positive, got "
@@ -175,15 +177,15 @@ def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> floa
 
 
 def _batches(
-    lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
+    lengths: Tensor, query_numbers: Tensor | None, batch_size: int, generator: torch.Generator
 ) -> list[Tensor]:
     """Return every sample once, in random batches of plans of similar length.
 
     Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
     """
     shuffled = torch.randperm(len(lengths), generator=generator)
-    if questions is not None:
-        shuffled = _together(shuffled, questions, generator)
+    if query_numbers is not None:
+        shuffled = _together(shuffled, query_numbers, generator)
     batches: list[Tensor] = []
     for bucket in torch.split(shuffled, batch_size * _BUCKET_BATCHES):
         by_length = bucket[torch.argsort(lengths[bucket], stable=True)]
@@ -192,10 +194,10 @@ def _batches(
     return [batches[index] for index in order]
 
 
-def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
+def _together(shuffled: Tensor, query_numbers: Tensor, generator: torch.Generator) -> Tensor:
     """Return the samples in random order with few plans of one query next to each other."""
-    by_query = shuffled[torch.argsort(questions[shuffled], stable=True)]
-    _, sizes = torch.unique_consecutive(questions[by_query], return_counts=True)
+    by_query = shuffled[torch.argsort(query_numbers[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(query_numbers[by_query], return_counts=True)
     places = torch.cat([torch.arange(size) for size in sizes.tolist()])
     handful = torch.cumsum(places % _TOGETHER == 0, 0) - 1
     order = torch.randperm(int(handful[-1]) + 1, generator=generator)

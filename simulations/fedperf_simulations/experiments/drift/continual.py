@@ -124,9 +124,9 @@ class ReplicatedSequence:
     def _segment_errors(
         self, models: SeedModels, segment: Sequence[SegmentSplit]
     ) -> dict[str, Floats]:
-        answers = models.answers([each.test.inputs for each in segment])
+        predictions = models.predictions([each.test.inputs for each in segment])
         truth = np.stack([each.test.targets for each in segment])
-        off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
+        off = self.drift.unit * (np.stack(predictions) - truth).astype(np.float64)
         return {
             MAE: np.abs(off).mean(axis=1),
             MAPE: 100 * np.abs(np.expm1(off)).mean(axis=1),
@@ -208,7 +208,7 @@ def close(
 def teacher(models: SeedModels, seed: int) -> Teacher:
     """Return the model of one seed as it is now."""
     alone = models.of_seed(seed)
-    return lambda inputs: alone.answers([inputs])[0]
+    return lambda inputs: alone.predictions([inputs])[0]
 
 
 def over_time(errors: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:

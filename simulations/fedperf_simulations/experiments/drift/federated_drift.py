@@ -192,10 +192,10 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
 
 def errors_on(model: GGFN, queries: MeasuredTimes) -> dict[str, float]:
     """Errors of log seconds, and of seconds in percent and as median q-error."""
-    answers = predict(model, queries.graphs)
-    seconds = np.exp(answers)
+    log_predictions = predict(model, queries.graphs)
+    seconds = np.exp(log_predictions)
     return {
-        MAE: float(np.abs(answers - queries.log_seconds).mean()),
+        MAE: float(np.abs(log_predictions - queries.log_seconds).mean()),
         MAPE: float(100 * relative_errors(seconds, queries.seconds).mean()),
         Q50: float(np.median(q_error(seconds, queries.seconds))),
     }

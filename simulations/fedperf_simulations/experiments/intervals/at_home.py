@@ -22,7 +22,7 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
@@ -67,19 +67,19 @@ Divided = tuple[Sequence[Execution], Sequence[Execution]]
 
 def _all_cases(settings: Settings) -> list[Row]:
     """Return a row per organization, way to ask, seed and information."""
-    tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
+    tasks = [(regime, part) for regime in WAYS for part in ORGANIZATIONS]
     by_task = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
     return [row for rows in by_task for row in rows]
 
 
 def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
-    asks, part = task
-    key = f"{asks.replace(' ', '-')}-{part}"
-    return settings.cases(key, partial(_cases, settings, asks, part))
+    regime, part = task
+    key = f"{regime.replace(' ', '-')}-{part}"
+    return settings.cases(key, partial(_cases, settings, regime, part))
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldOutAnswers:
+class _HeldOutPredictions:
     """Predictions for queries, by one regime, seed and information.
 
     Attributes:
@@ -97,40 +97,40 @@ class _HeldOutAnswers:
     q_error: float
 
 
-def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
+def _cases(settings: Settings, regime: str, part: WorkloadPart) -> list[Row]:
     """Return a row per seed and information."""
     rows: list[Row] = []
     for seed in range(settings.seed, settings.seed + (QUICK_SEEDS if settings.quick else SEEDS)):
         rows += [
             {
-                SITUATION: f"at home: {asks}",
+                SITUATION: f"at home: {regime}",
                 PREDICTOR: OURS,
-                KNOWN: answers.information,
+                KNOWN: each.information,
                 "organization": part.value,
                 "seed": seed,
-                "asked": len(answers.covered),
-                "flagged": int(answers.flagged.sum()),
-                "within": int(answers.covered[~answers.flagged].sum()),
-                "within, flagged": int(answers.covered[answers.flagged].sum()),
-                "below P90": int(answers.below[~answers.flagged].sum()),
-                "q50": answers.q_error,
+                "asked": len(each.covered),
+                "flagged": int(each.flagged.sum()),
+                "within": int(each.covered[~each.flagged].sum()),
+                "within, flagged": int(each.covered[each.flagged].sum()),
+                "below P90": int(each.below[~each.flagged].sum()),
+                "q50": each.q_error,
             }
-            for answers in _held_out_answers(
-                *WAYS[asks](part, seed), quick=settings.quick, seed=seed
+            for each in _held_out_predictions(
+                *WAYS[regime](part, seed), quick=settings.quick, seed=seed
             )
         ]
     return rows
 
 
-def _held_out_answers(
+def _held_out_predictions(
     training: Sequence[Execution], held_out: Sequence[Execution], *, quick: bool, seed: int
-) -> Iterator[_HeldOutAnswers]:
+) -> Iterator[_HeldOutPredictions]:
     rng = np.random.default_rng(seed)
     most = QUICK_EXECUTIONS if quick else MOST_ASKED
     history = History.from_executions(
         _some(training, rng, QUICK_EXECUTIONS if quick else len(training))
     )
-    questions = History.from_executions(_some(held_out, rng, most))
+    queries = History.from_executions(_some(held_out, rng, most))
     nothing_fetched = FetchedModels(Path())
     mix = fit_personalized_ensemble(
         history,
@@ -139,16 +139,22 @@ def _held_out_answers(
         seed=seed,
         confidence_level=LEVEL,
     )
-    seconds = np.exp(questions.log_seconds)
+    seconds = np.exp(queries.log_seconds)
     for information in BOTH:
-        predictions = mix.predict(asked_with(questions.queries, information))
-        answers = predictions
-        yield _HeldOutAnswers(
+        predictions = mix.predict(queries_with(queries.queries, information))
+        yield _HeldOutPredictions(
             information,
-            np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
+            np.array(
+                [
+                    prediction.covers(took)
+                    for prediction, took in zip(predictions, seconds, strict=True)
+                ]
+            ),
             seconds <= np.array([each.p90_seconds for each in predictions]),
-            np.array([answer.extrapolating for answer in answers]),
-            median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),
+            np.array([prediction.extrapolating for prediction in predictions]),
+            median_q_error(
+                np.array([prediction.median_seconds for prediction in predictions]), seconds
+            ),
         )
 
 
@@ -203,8 +209,8 @@ def _divided(executions: Sequence[Execution], is_query: NDArray[np.bool_]) -> Di
 def _rows(cases: Cases) -> list[Row]:
     """Return a row per way to ask, information and organization, and one over all organizations."""
     rows = []
-    for asks, information in product(WAYS, BOTH):
-        of_way = where(cases, situation=f"at home: {asks}", information=information)
+    for regime, information in product(WAYS, BOTH):
+        of_way = where(cases, situation=f"at home: {regime}", information=information)
         for part in ORGANIZATIONS:
             rows.append(_pooled(where(of_way, organization=part.value), part.value))
         rows.append(_pooled(of_way, "all"))
@@ -239,10 +245,10 @@ def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
         Target(f"{inside}: covered, not flagged", MOST_IN_RANGE, share),
         *(
             Target(
-                f"{asks}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
+                f"{regime}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
             )
-            for asks, row in by_situation.items()
-            if asks != inside
+            for regime, row in by_situation.items()
+            if regime != inside
         ),
     ]
 

@@ -22,9 +22,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     column,
     cover_row,
@@ -100,8 +100,8 @@ def _choices(
     rows: list[Row] = []
     for places, deadline in deadlines:
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
-        answers = home.predict(one.rows(places))
-        chances = np.array([each.probability_within(deadline) for each in answers])
+        predictions = home.predict(one.rows(places))
+        chances = np.array([each.probability_within(deadline) for each in predictions])
         predicted = np.exp(OPPONENTS[ERNEST](layout, features[training], logs, features[places]))
         choices = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
@@ -113,8 +113,8 @@ def _choices(
             took = float(seconds[place])
             rows.append(
                 {
-                    **AnswerLabel(situation(len(training)), name, one.name).predicted(
-                        took, answers[place]
+                    **PredictionLabel(situation(len(training)), name, one.name).predicted(
+                        took, predictions[place]
                     ),
                     "deadline": deadline,
                     KEPT: took <= deadline,

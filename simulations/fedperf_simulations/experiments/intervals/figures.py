@@ -62,7 +62,7 @@ OURS = "fedperf"
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerLabel:
+class PredictionLabel:
     """The labels of a prediction's row.
 
     Attributes:
@@ -87,10 +87,10 @@ class AnswerLabel:
         }
         return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
 
-    def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
+    def predicted(self, seconds: float, prediction: Prediction, **more: Value) -> Row:
         """Return the row of a prediction with its interval."""
-        ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
-        return {**self.labelled_row(seconds, answer.median_seconds, **more), **ends}
+        ends = {LOWER: prediction.lower_seconds, UPPER: prediction.upper_seconds}
+        return {**self.labelled_row(seconds, prediction.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:
@@ -220,28 +220,28 @@ NOTHING = History((), (), np.zeros(0))
 """Of a home that has just begun."""
 
 
-def shipped_start() -> PredictLog:
+def shipped_model() -> PredictLog:
     """Return the pretrained model."""
     return FetchedModels(Path()).starts()[PUBLIC]
 
 
-def with_start(
-    home: History, questions: Sequence[PlanOnCluster], start: PredictLog, *, seed: int = 0
+def with_pretrained_model(
+    home: History, queries: Sequence[PlanOnCluster], pretrained: PredictLog, *, seed: int = 0
 ) -> list[Prediction]:
     """Predictions of a home that did not join: by the pretrained model and any own executions."""
     mix = fit_personalized_ensemble(
-        home, {PUBLIC: start}, public_learners(), seed=seed, confidence_level=LEVEL
+        home, {PUBLIC: pretrained}, public_learners(), seed=seed, confidence_level=LEVEL
     )
-    return mix.predict(questions)
+    return mix.predict(queries)
 
 
 def local_only(
-    home: History, questions: Sequence[PlanOnCluster], *, seed: int = 0
+    home: History, queries: Sequence[PlanOnCluster], *, seed: int = 0
 ) -> list[Prediction]:
     """Answers by own executions alone, with the same code."""
     return fit_personalized_ensemble(
         home, {}, local_learners(), seed=seed, confidence_level=LEVEL
-    ).predict(questions)
+    ).predict(queries)
 
 
 WIDTH, ROW_HEIGHT, MARGIN = 8.6, 0.24, 1.1

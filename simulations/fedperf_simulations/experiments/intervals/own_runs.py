@@ -27,9 +27,9 @@ from fedperf_simulations.data.datasets import measured_executions, measured_file
 from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     figures,
     least_target,
@@ -141,7 +141,7 @@ def _alone(executions: Sequence[Execution]) -> list[Row]:
 def _whole(executions: Sequence[Execution]) -> list[Row]:
     queries = _often(executions)
     pairs = zip(queries, predictions_for(executions, queries), strict=True)
-    return [_row(WHOLE, each, answer) for each, answer in pairs]
+    return [_row(WHOLE, each, prediction) for each, prediction in pairs]
 
 
 def _left_out(data: Path | None, part: int) -> list[Row]:
@@ -158,9 +158,9 @@ def _often(executions: Sequence[Execution]) -> list[Execution]:
     return [each for each in executions if runs[each.workload] >= THREE]
 
 
-def _row(situation: str, execution: Execution, answer: Prediction) -> Row:
-    label = AnswerLabel(situation, OURS, execution.workload)
-    return label.predicted(execution.runtime_seconds, answer)
+def _row(situation: str, execution: Execution, prediction: Prediction) -> Row:
+    label = PredictionLabel(situation, OURS, execution.workload)
+    return label.predicted(execution.runtime_seconds, prediction)
 
 
 def rows_of(cases: Cases) -> list[Row]:

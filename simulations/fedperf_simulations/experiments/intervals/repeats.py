@@ -34,9 +34,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     cover_row,
     least_target,
@@ -124,8 +124,8 @@ def _of_c3o(data: Path | None) -> Iterator[RepeatedJob]:
 def _by_columns(one: JobSlice, place: int, own: Floats, elsewhere: Scatter) -> Prediction:
     rows = one.rows(np.full(len(own), place))
     home = TablePredictor(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
-    [answer] = home.predict(one.rows(np.array([place])))
-    return answer
+    [prediction] = home.predict(one.rows(np.array([place])))
+    return prediction
 
 
 def _of_tokio(data: Path | None) -> Iterator[RepeatedJob]:
@@ -272,7 +272,7 @@ class PooledSpread:
                 apart.append(query - own.mean())
         return cls(kin, np.array(apart))
 
-    def answer(self, job: RepeatedJob, own: Floats) -> Prediction:
+    def predict(self, job: RepeatedJob, own: Floats) -> Prediction:
         """Its quantiles around the mean of own runs, that job's kin left out."""
         others = self.apart[np.array(self.kin) != job.kin]
         low, high = np.quantile(others, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -294,10 +294,10 @@ def _answers(
     if job.by_columns is not None:
         predictions[BY_COLUMNS] = job.by_columns(own, _scatter(unrelated))
     if pooled is not None:
-        predictions[POOLED] = pooled.answer(job, own)
-    for name, answer in predictions.items():
-        yield AnswerLabel(words, name, job.group).predicted(
-            float(np.exp(query)), answer, job=job.name
+        predictions[POOLED] = pooled.predict(job, own)
+    for name, prediction in predictions.items():
+        yield PredictionLabel(words, name, job.group).predicted(
+            float(np.exp(query)), prediction, job=job.name
         )
 
 
@@ -307,12 +307,12 @@ def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) ->
     runs = [*(each.runs for each in others), own]
     of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
     kinds = np.unique([each.kind for each in each_of], return_inverse=True)[1][of_run]
-    answer = Repeats.from_runs(of_run, kinds, np.concatenate(runs)).predict(
+    prediction = Repeats.from_runs(of_run, kinds, np.concatenate(runs)).predict(
         len(others), 0.0, NO_MIX
     )
-    if answer is None:
+    if prediction is None:
         raise InvalidInputError(f"{job.name} never ran")
-    return answer
+    return prediction
 
 
 def _scatter(others: Sequence[RepeatedJob]) -> Scatter:

@@ -23,7 +23,7 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, queries_with
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
@@ -32,9 +32,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     ends,
     exponentials,
@@ -43,10 +43,10 @@ from fedperf_simulations.experiments.intervals.figures import (
     local_only,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     tables,
     where,
-    with_start,
+    with_pretrained_model,
     worst_case_target,
 )
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
@@ -189,9 +189,12 @@ def _nothing_own(data: Path) -> list[Row]:
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
         information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
         rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
-        for group, each, took, answer in rows_of_groups:
-            label, about = AnswerLabel(NOTHING_OWN, name, group, information), _has_files(each.plan)
-            rows.append(label.labelled_row(took, answer, **{HAS_FILES: about}))
+        for group, each, took, prediction in rows_of_groups:
+            label, about = (
+                PredictionLabel(NOTHING_OWN, name, group, information),
+                _has_files(each.plan),
+            )
+            rows.append(label.labelled_row(took, prediction, **{HAS_FILES: about}))
     return rows
 
 
@@ -199,18 +202,18 @@ def _of_product(
     groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
 ) -> Iterator[Row]:
     """Yield predictions of the pretrained and the analytic model, with either information."""
-    start = shipped_start()
+    pretrained = shipped_model()
     for information in BOTH:
-        questions = asked_with(plans, information)
-        answers = with_start(NOTHING, questions, start)
-        for group, plan, seconds, answer in zip(
+        questions = queries_with(plans, information)
+        answers = with_pretrained_model(NOTHING, questions, pretrained)
+        for group, plan, seconds, prediction in zip(
             groups, questions, took.tolist(), answers, strict=True
         ):
             has_files = {HAS_FILES: _has_files(plan.plan)}
-            label = AnswerLabel(NOTHING_OWN, OURS, group, information)
-            yield label.predicted(seconds, answer, **has_files)
+            label = PredictionLabel(NOTHING_OWN, OURS, group, information)
+            yield label.predicted(seconds, prediction, **has_files)
             analytic = float(np.exp(plan.features.analytic_log_seconds))
-            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
+            yield PredictionLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
                 seconds, analytic, **has_files
             )
 
@@ -239,7 +242,7 @@ def _has_files(plan: Plan) -> bool:
 
 
 def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]:
-    executions, start = queries(data, group), shipped_start()
+    executions, pretrained = queries(data, group), shipped_model()
     # A home learns nothing of others from the rest.
     usable = np.array([is_training_example(each) for each in executions])
     rows: list[Row] = []
@@ -255,13 +258,13 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
         home = History.from_executions(training)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in held_out]
         for information in BOTH:
-            questions = asked_with(plans, information)
+            questions = queries_with(plans, information)
             predictions = {
-                OURS: with_start(home, questions, start),
+                OURS: with_pretrained_model(home, questions, pretrained),
                 LOCAL: local_only(home, questions),
             }
             for name, answers in predictions.items():
-                label = AnswerLabel(_situation(own), name, group, information)
+                label = PredictionLabel(_situation(own), name, group, information)
                 pairs = zip(held_out, answers, strict=True)
                 rows += [label.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
     return rows

@@ -23,7 +23,7 @@ from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, queries_with
 from fedperf_simulations.corpus.pretraining import EPOCHS
 from fedperf_simulations.corpus.sql.session_draws import HELD_OUT_ROWS
 from fedperf_simulations.corpus.sql.tables import held_out_queries
@@ -33,18 +33,18 @@ from fedperf_simulations.experiments.intervals.figures import (
     NOTHING,
     OURS,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     labels,
     least_target,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     tables,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
@@ -137,15 +137,15 @@ def all_cases(settings: Settings) -> Cases:
 def _cases(settings: Settings) -> list[Row]:
     runs = held_out_runs()
     plans = [PlanOnCluster(each.execution.plan, each.execution.cluster) for each in runs]
-    starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
+    starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_model()}
     rows: list[Row] = []
     for information in BOTH:
-        questions = asked_with(plans, information)
-        for name, start in starts.items():
-            answers = with_start(NOTHING, questions, start)
+        questions = queries_with(plans, information)
+        for name, pretrained in starts.items():
+            predictions = with_pretrained_model(NOTHING, questions, pretrained)
             rows += [
-                _asked(each, name, information).predicted(each.seconds, answer, **_about(each))
-                for each, answer in zip(runs, answers, strict=True)
+                _label(each, name, information).predicted(each.seconds, prediction, **_about(each))
+                for each, prediction in zip(runs, predictions, strict=True)
             ]
         analytic = np.array([each.features.analytic_log_seconds for each in questions])
         rows += _told(runs, ANALYTIC, information, analytic)
@@ -157,24 +157,24 @@ def _cases(settings: Settings) -> list[Row]:
 def _regressed(runs: Sequence[EvaluationRun], scanned: Floats) -> Floats:
     log_seconds = np.log([each.seconds for each in runs])
     alike = [f"{each.situation} {each.storage}" for each in runs]
-    answers = np.zeros(len(runs))
+    predictions = np.zeros(len(runs))
     for label in dict.fromkeys(alike):
         rows = np.flatnonzero([each == label for each in alike])
         queries = [runs[row].query for row in rows.tolist()]
-        answers[rows] = regressions_without(queries, scanned[rows], log_seconds[rows])
-    return answers
+        predictions[rows] = regressions_without(queries, scanned[rows], log_seconds[rows])
+    return predictions
 
 
 def _told(
-    runs: Sequence[EvaluationRun], predictor_name: str, information: str, answers: Floats
+    runs: Sequence[EvaluationRun], predictor_name: str, information: str, predictions: Floats
 ) -> Iterator[Row]:
-    for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
-        label = _asked(each, predictor_name, information)
-        yield label.labelled_row(each.seconds, answer, **_about(each))
+    for each, prediction in zip(runs, np.exp(predictions).tolist(), strict=True):
+        label = _label(each, predictor_name, information)
+        yield label.labelled_row(each.seconds, prediction, **_about(each))
 
 
-def _asked(run: EvaluationRun, name: str, information: str) -> AnswerLabel:
-    return AnswerLabel(run.situation, name, run.query, information)
+def _label(run: EvaluationRun, name: str, information: str) -> PredictionLabel:
+    return PredictionLabel(run.situation, name, run.query, information)
 
 
 def _about(run: EvaluationRun) -> dict[str, str | int]:
@@ -192,9 +192,9 @@ def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
         if settings.quick:
             few = slice(QUICK_PLANS)
             training_plan = TrainingPlan(
-                training_plan.questions[few],
-                training_plan.log_seconds[few],
                 training_plan.queries[few],
+                training_plan.log_seconds[few],
+                training_plan.query_numbers[few],
             )
             epochs = QUICK_EPOCHS
         model = train_ggfn(training_plan, epochs=epochs, seed=settings.seed)

@@ -20,7 +20,7 @@ from fedperf_client.prediction.encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
@@ -37,9 +37,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     ends,
     exponentials,
@@ -48,9 +48,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     least_target,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
@@ -154,22 +154,22 @@ def _cell(settings: Settings, name: str) -> Cases:
 
 def _cases(settings: Settings, name: str) -> list[Row]:
     rows: list[Row] = []
-    start, most = shipped_start(), QUICK_ASKED if settings.quick else ASKED
+    pretrained, most = shipped_model(), QUICK_ASKED if settings.quick else ASKED
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
         queries = some(_questions(HOMES[name].query_platform), most, rng)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
-            questions = asked_with(plans, information)
+            questions = queries_with(plans, information)
             homes = {OURS: History.from_executions(held), THE_START: NOTHING}
             for who, home in homes.items():
-                answers = with_start(home, questions, start, seed=settings.seed)
+                predictions = with_pretrained_model(home, questions, pretrained, seed=settings.seed)
                 rows += [
-                    AnswerLabel(situation(name), who, each.workload, information).predicted(
-                        each.runtime_seconds, answer, draw=draw
+                    PredictionLabel(situation(name), who, each.workload, information).predicted(
+                        each.runtime_seconds, prediction, draw=draw
                     )
-                    for each, answer in zip(queries, answers, strict=True)
+                    for each, prediction in zip(queries, predictions, strict=True)
                 ]
     return rows
 
@@ -216,9 +216,11 @@ def rows_of(cases: Cases) -> list[Row]:
     for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
         row = figures(group)
         if name == OURS:
-            start = where(cases, situation=of, predictor=THE_START, information=information)
-            change = PairedComparison.by_groups(log_q(group), log_q(start), groups=labels(group))
-            ours, public = (float(np.median(log_q(each))) for each in (group, start))
+            pretrained = where(cases, situation=of, predictor=THE_START, information=information)
+            change = PairedComparison.by_groups(
+                log_q(group), log_q(pretrained), groups=labels(group)
+            )
+            ours, public = (float(np.median(log_q(each))) for each in (group, pretrained))
             row = {
                 **row,
                 TIMES: float(np.exp(ours - public)),

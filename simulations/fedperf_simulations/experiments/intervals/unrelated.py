@@ -31,9 +31,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     Cases,
     EvaluationPart,
     most_target,
-    shipped_start,
+    shipped_model,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
@@ -99,12 +99,12 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(home)])
         own, queries, rest = _divided(HOMES[home], asked_most, rng)
         questions = [PlanOnCluster(each.plan, each.cluster) for each in queries]
-        before = _answers(own, questions)
+        before = _predictions(own, questions)
         added = _added(kind, own, rest, rng)
         medians: dict[int, Floats] = {}
         for runs in RUNS:
             noise = NOISE_SD * rng.standard_normal(runs)
-            medians[runs], widths = _answers([*own, *_repeated(added, noise, own)], questions)
+            medians[runs], widths = _predictions([*own, *_repeated(added, noise, own)], questions)
             apart = np.abs(medians[runs] - before[0])
             again = np.abs(medians[runs] - medians[RUNS[1]]) if runs == RUNS[-1] else apart * 0
             changes = zip(
@@ -118,12 +118,14 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     return rows
 
 
-def _answers(
+def _predictions(
     executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
     """Return log medians, and logs of the log widths."""
     training = sorted(executions, key=lambda each: each.finished_at)
-    predictions = with_start(History.from_executions(training), questions, shipped_start())
+    predictions = with_pretrained_model(
+        History.from_executions(training), questions, shipped_model()
+    )
     widths = np.log([each.upper_seconds / each.lower_seconds for each in predictions])
     return np.log([each.median_seconds for each in predictions]), np.log(widths)
 

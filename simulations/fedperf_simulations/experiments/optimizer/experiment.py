@@ -247,13 +247,13 @@ def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
 def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
     """By a process of its own with one thread."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
-    answer = subprocess.run(
+    result = subprocess.run(
         [*command, orjson.dumps(asdict(task)).decode()],
         check=True,
         capture_output=True,
         env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
     )
-    costs: Mapping[str, Sequence[WayCost]] = orjson.loads(answer.stdout)
+    costs: Mapping[str, Sequence[WayCost]] = orjson.loads(result.stdout)
     return costs
 
 

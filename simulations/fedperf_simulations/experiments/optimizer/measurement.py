@@ -225,8 +225,8 @@ def _chosen(
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
-    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(each, StudentT.within()) for each in model(questions).tolist()]
+    def predict(queries: Sequence[PlanOnCluster]) -> list[Prediction]:
+        return [Prediction(each, StudentT.within()) for each in model(queries).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
     choice = choose(workflow, CLUSTER, Constraints(platforms), predict, costs=costs, search=search)

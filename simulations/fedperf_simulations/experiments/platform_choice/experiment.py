@@ -57,7 +57,6 @@ from fedperf_simulations.experiments.platform_choice.models import (
     FoldModels,
     Folds,
     Rerun,
-    answers,
     baseline,
     best_alone,
     beyond,
@@ -66,6 +65,7 @@ from fedperf_simulations.experiments.platform_choice.models import (
     least_said,
     mixed_rows,
     named_with,
+    prediction_rows,
     rerun_row,
     robust_plan,
     rules_of_thumb,
@@ -74,7 +74,7 @@ from fedperf_simulations.experiments.platform_choice.models import (
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
     INFORMATION,
-    ModelAnswers,
+    ModelPredictions,
     accuracy_rows,
     case_rows,
     chosen_row,
@@ -122,17 +122,17 @@ class PlatformChoice:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of all parts, see the module."""
         folds = _folds(settings.seed)
-        answers = _model_answers(settings)
+        predictions = _model_predictions(settings)
         cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
         series = [case for case in cases if case.role is Role.SERIES]
-        model_rows = [row for each in answers for row in case_rows(each, cases)]
-        mixed = _mixed(settings, answers)
+        model_rows = [row for each in predictions for row in case_rows(each, cases)]
+        mixed = _mixed(settings, predictions)
         rows = [
-            *(row for each in answers for row in accuracy_rows(each, _by_fold(folds, cases))),
+            *(row for each in predictions for row in accuracy_rows(each, _by_fold(folds, cases))),
             *paired_rows(model_rows, GGFN),
             *fastest_rows(cases),
-            *_one_platform(answers, cases),
-            *(chosen_row(each, cases) for each in answers if each.model == GGFN),
+            *_one_platform(predictions, cases),
+            *(chosen_row(each, cases) for each in predictions if each.model == GGFN),
             *(covered_row(mixed, named_with(CHOICE, each)) for each in BOTH),
             *mixed_rows(mixed, [*_choosers(), *_rules(), BEST_ALONE, BEST_ALONE_AGAIN]),
             *label_rows(series),
@@ -141,7 +141,7 @@ class PlatformChoice:
             rows,
             [*_targets(rows), *_mixed_targets(mixed)],
             self.public_files(settings.data),
-            size_charts(series, answers[0], settings.out),
+            size_charts(series, predictions[0], settings.out),
             [*model_rows, *mixed],
             [_of_spark(cases), *_of_widths(), *NOTES],
         )
@@ -178,7 +178,7 @@ def _folds(seed: int) -> Folds:
     return Folds.of(Measurements.read(seed))
 
 
-def _model_answers(settings: Settings) -> list[ModelAnswers]:
+def _model_predictions(settings: Settings) -> list[ModelPredictions]:
     """Return every model's predictions of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
@@ -187,22 +187,22 @@ def _model_answers(settings: Settings) -> list[ModelAnswers]:
     results = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
     by_task = dict(zip(tasks, results, strict=True))
     rows = {name: [row for fold in range(FOLDS) for row in by_task[name, fold]] for name in names}
-    return [ModelAnswers.of(name, rows[name], each) for each in BOTH for name in names]
+    return [ModelPredictions.of(name, rows[name], each) for each in BOTH for name in names]
 
 
 def _answers(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
     name, fold = task
 
-    def answer_rows() -> list[Row]:
-        return list(answers(_folds(settings.seed), _model(settings, name), fold))
+    def rows_of_fold() -> list[Row]:
+        return list(prediction_rows(_folds(settings.seed), _model(settings, name), fold))
 
-    return settings.cases(f"{name.replace(' ', '-')}-{fold}", answer_rows)
+    return settings.cases(f"{name.replace(' ', '-')}-{fold}", rows_of_fold)
 
 
 def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
     """For a fold, the model of that name."""
     if name == GGFN:
-        return _fold_models(settings).answer
+        return _fold_models(settings).model_of
     folds = _folds(settings.seed)
     if name == BOOSTING:
         rounds = QUICK_ROUNDS if settings.quick else ROUNDS
@@ -230,8 +230,8 @@ def _fold_models(settings: Settings) -> FoldModels:
     return FoldModels(folds, settings.models, epochs, settings.seed)
 
 
-def _one_platform(answers: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
-    for each in answers:
+def _one_platform(predictions: Sequence[ModelPredictions], cases: Sequence[Case]) -> Iterator[Row]:
+    for each in predictions:
         row = one_platform_row(each.model, each.cheapest_platform, cases)
         yield {**row, INFORMATION: each.information}
     for rule in constant_rules():
@@ -239,14 +239,14 @@ def _one_platform(answers: Sequence[ModelAnswers], cases: Sequence[Case]) -> Ite
         yield one_platform_row(rule.name, partial(_always, platform), cases)
 
 
-def _mixed(settings: Settings, answers: Sequence[ModelAnswers]) -> list[Row]:
+def _mixed(settings: Settings, predictions: Sequence[ModelPredictions]) -> list[Row]:
     """Return what each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
     rivals = {
         named_with(each.model, each.information): least_said(each, cases)
-        for each in answers
+        for each in predictions
         if each.model in (GGFN, *RIVALS)
     }
     models = _fold_models(settings)
@@ -277,14 +277,14 @@ def _rerun(
     models: FoldModels, others: Mapping[str, Mapping[str, Assignment]], rerun: Rerun, case: Case
 ) -> Row:
     fold = models.folds.fold_of[case.workload]
-    answer, head = models.answer(fold), models.head(fold)
+    model, head = models.model_of(fold), models.head(fold)
     assignments = {name: plans[case.name] for name, plans in others.items()}
     row: Row = {}
     for each in BOTH:
-        plan, name = chosen_plan(case, answer, head, information=each), named_with(CHOICE, each)
+        plan, name = chosen_plan(case, model, head, information=each), named_with(CHOICE, each)
         assignments[name] = plan
-        assignments[named_with(ROBUST, each)] = robust_plan(case, plan, answer, information=each)
-        row = {**row, **said_of(case, plan, answer, name=name, information=each)}
+        assignments[named_with(ROBUST, each)] = robust_plan(case, plan, model, information=each)
+        row = {**row, **said_of(case, plan, model, name=name, information=each)}
     return {**rerun_row(case, assignments, rerun), **row}
 
 

@@ -65,8 +65,8 @@ from fedperf_simulations.experiments.platform_choice.tables import (
     FAILED,
     NEAR,
     SAID,
-    ModelAnswers,
-    questions,
+    ModelPredictions,
+    case_queries,
 )
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import PairedComparison
@@ -117,7 +117,7 @@ class FoldModels:
     epochs: int
     seed: int
 
-    def answer(self, fold: int) -> PredictLog:
+    def model_of(self, fold: int) -> PredictLog:
         """Return the GGFN of a fold."""
         path = self.directory / f"ggfn-{fold}.safetensors"
         if not path.is_file():
@@ -133,13 +133,13 @@ class FoldModels:
         if not path.is_file():
             workflows = self.folds.measurements.workflows(self.folds.is_training(fold))
             head = distil(
-                self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
+                self.model_of(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
             save_surrogate(head, path)
         return load_surrogate(path)
 
 
-def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
+def prediction_rows(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
     """Yield a model's predictions for every plan of a fold's cases: log seconds, in their order.
 
     Each plan is predicted with actual and with estimated cardinalities.
@@ -151,13 +151,13 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
     """
     predict_log = learn(fold)
     for case in folds.held_out_cases(fold):
-        predictions = [predict_log(questions(case, each)).tolist() for each in SAID]
+        predictions = [predict_log(case_queries(case, each)).tolist() for each in SAID]
         for seconds in zip(*predictions, strict=True):
             yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
-    """Return a model for `answers` that is trained on first use."""
+    """Return a model for `prediction_rows` that is trained on first use."""
     return lambda fold: model(folds.training_plan(fold))
 
 
@@ -216,14 +216,14 @@ def named_with(chooser: str, information: str) -> str:
 
 
 def chosen_plan(
-    case: Case, answer: PredictLog, head: AdditiveSurrogate, *, information: str
+    case: Case, predict_log: PredictLog, head: AdditiveSurrogate, *, information: str
 ) -> Assignment:
     """The optimizer's choice for engines that are awake, as those of the measurements are."""
     workflow = workflow_with(case.workflow, information)
     costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
-    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(each, StudentT.within()) for each in answer(questions).tolist()]
+    def predict(queries: Sequence[PlanOnCluster]) -> list[Prediction]:
+        return [Prediction(each, StudentT.within()) for each in predict_log(queries).tolist()]
 
     def can_run(position: int, platform: Platform) -> bool:
         return supports(case.program.steps[position].operation, platform)
@@ -234,14 +234,14 @@ def chosen_plan(
 
 
 def robust_plan(
-    case: Case, choice: Assignment, answer: PredictLog, *, information: str
+    case: Case, choice: Assignment, predict_log: PredictLog, *, information: str
 ) -> Assignment:
     """The choice, or the best single platform by prediction where they are not distinguishable."""
     workflow = workflow_with(case.workflow, information)
     single = [plan for plan in case.seconds if len(set(plan)) == 1]
     queries = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (choice, *single)]
     mix = fit_personalized_ensemble(
-        History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners()
+        History((), (), np.zeros(0)), {PUBLIC: predict_log}, public_learners()
     )
     of_choice, *others = mix.predict(queries)
     medians = [each.median_seconds for each in others]
@@ -251,11 +251,11 @@ def robust_plan(
 
 
 def said_of(
-    case: Case, choice: Assignment, answer: PredictLog, *, name: str, information: str
+    case: Case, choice: Assignment, predict_log: PredictLog, *, name: str, information: str
 ) -> Row:
     """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
     query = PlanOnCluster(Plan(workflow_with(case.workflow, information), choice), case.cluster)
-    [log_seconds] = answer([query]).tolist()
+    [log_seconds] = predict_log([query]).tolist()
     return {
         f"{name}, {LOG_SAID}": log_seconds,
         f"{name}, {HALF_WIDTH}": pretrained_half_width(query),
@@ -308,10 +308,10 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
     return assignments
 
 
-def least_said(answers: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+def least_said(predictions: ModelPredictions, cases: Sequence[Case]) -> Mapping[str, Assignment]:
     """Return a model's choice among all assignments that were measured, by case."""
     return {
-        case.name: list(case.seconds)[int(np.argmin(answers.log_seconds[case.name]))]
+        case.name: list(case.seconds)[int(np.argmin(predictions.log_seconds[case.name]))]
         for case in cases
     }
 

@@ -55,7 +55,7 @@ Chooser = Callable[[Case], Platform | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelAnswers:
+class ModelPredictions:
     """One model's predictions of cases.
 
     Attributes:
@@ -69,7 +69,9 @@ class ModelAnswers:
     information: str = TRUE_ROWS
 
     @classmethod
-    def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
+    def of(
+        cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS
+    ) -> "ModelPredictions":
         """Return the predictions from a row per plan, those of a case in their order."""
         by_case: dict[str, list[float]] = {}
         for row in rows:
@@ -98,31 +100,31 @@ class ModelAnswers:
         return np.exp(self.log_seconds[case.name])[ended], measured[ended]
 
 
-def accuracy_rows(answers: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
+def accuracy_rows(predictions: ModelPredictions, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
     """Errors over all plans of each fold, their mean over the folds; and per family of all."""
-    per_fold = [_figures(answers, cases) for cases in folds]
+    per_fold = [_figures(predictions, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
     means = {name: float(np.mean([each[name] for each in per_fold])) for name in per_fold[0]}
-    yield {"part": "accuracy", **answers.about, "family": ALL, **means, "sd": spread}
+    yield {"part": "accuracy", **predictions.about, "family": ALL, **means, "sd": spread}
     families: dict[str, list[Case]] = defaultdict(list)
     for case in (case for cases in folds for case in cases):
         families[case.family.value].append(case)
     for family in sorted(families):
-        figures = _figures(answers, families[family])
-        yield {"part": "accuracy", **answers.about, "family": family, **figures}
+        figures = _figures(predictions, families[family])
+        yield {"part": "accuracy", **predictions.about, "family": family, **figures}
 
 
-def case_rows(answers: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
+def case_rows(predictions: ModelPredictions, cases: Sequence[Case]) -> Iterator[Row]:
     """Per case the mean relative error, and what the chosen platform takes: of one, the fastest."""
     names = {case.name for case in comparable(cases)}
     for case in cases:
-        predicted, measured = answers.errors(case)
+        predicted, measured = predictions.errors(case)
         ratio = None
         if case.name in names:
-            platform = answers.cheapest_platform(case)
+            platform = predictions.cheapest_platform(case)
             ratio = min(_ratio(case.on_one_platform(), platform), 1 + FAILED)
         yield {
-            **answers.about,
+            **predictions.about,
             "case": case.name,
             "workload": case.workload,
             "family": case.family.value,
@@ -149,18 +151,18 @@ def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
                     yield {"part": "paired", **about, **pair}
 
 
-def chosen_row(answers: ModelAnswers, cases: Sequence[Case]) -> Row:
+def chosen_row(predictions: ModelPredictions, cases: Sequence[Case]) -> Row:
     """Return the coverage of the chosen platforms by the pretrained model's 90 % intervals.
 
     The row also has the coverage of every plan on one platform: the best prediction is often an
     underestimate.
     """
-    choices, every = _hits(answers, comparable(cases))
+    choices, every = _hits(predictions, comparable(cases))
     hits, workloads = np.array([hit for hit, _ in choices]), [workload for _, workload in choices]
     low, high = interval_by_groups(hits, workloads) or (None, None)
     return {
         "part": "chosen",
-        **answers.about,
+        **predictions.about,
         "cases": len(hits),
         "covered": float(hits.mean()),
         "low": low,
@@ -231,26 +233,26 @@ def _paired_row(
 
 
 def _hits(
-    answers: ModelAnswers, cases: Sequence[Case]
+    predictions: ModelPredictions, cases: Sequence[Case]
 ) -> tuple[list[tuple[float, str]], list[float]]:
     """Whether intervals hold what was measured: of chosen platforms with workloads, and of all."""
     choices, every = [], []
     for case in cases:
-        best = answers.cheapest_platform(case)
+        best = predictions.cheapest_platform(case)
         queries, logs = (
-            questions(case, answers.information),
-            answers.log_seconds[case.name].tolist(),
+            case_queries(case, predictions.information),
+            predictions.log_seconds[case.name].tolist(),
         )
-        for (plan, seconds), question, log in zip(case.seconds.items(), queries, logs, strict=True):
+        for (plan, seconds), query, log in zip(case.seconds.items(), queries, logs, strict=True):
             if len(set(plan)) == 1 and seconds < math.inf:
-                hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(question))
+                hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(query))
                 every.append(hit)
                 if plan[0] is best:
                     choices.append((hit, case.workload))
     return choices, every
 
 
-def questions(case: Case, information: str) -> list[PlanOnCluster]:
+def case_queries(case: Case, information: str) -> list[PlanOnCluster]:
     """Return one per measured plan, in their order."""
     workflow = workflow_with(case.workflow, information)
     return PlanOnCluster.of(workflow, list(case.seconds), case.cluster)
@@ -276,8 +278,8 @@ def _ratio(seconds: Mapping[Platform, float], choice: Platform | None) -> float:
     return seconds.get(choice, math.inf) / min(seconds.values())
 
 
-def _figures(answers: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
-    pairs = [answers.errors(case) for case in cases]
+def _figures(predictions: ModelPredictions, cases: Sequence[Case]) -> dict[str, float]:
+    pairs = [predictions.errors(case) for case in cases]
     predicted, measured = (np.concatenate(each) for each in zip(*pairs, strict=True))
     errors = q_error(predicted, measured)
     return {
@@ -335,7 +337,7 @@ TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"
 
 
-def size_charts(series: Sequence[Case], answers: ModelAnswers, out: Path) -> list[Path]:
+def size_charts(series: Sequence[Case], predictions: ModelPredictions, out: Path) -> list[Path]:
     """Write an SVG per task whose series is there; the first program of each."""
     paths: list[Path] = []
     for family in TASKS:
@@ -343,7 +345,7 @@ def size_charts(series: Sequence[Case], answers: ModelAnswers, out: Path) -> lis
         if of_family:
             first = [case for case in of_family if case.workload == of_family[0].workload]
             path = out / f"sizes_{family.value}.svg"
-            path.write_text(_chart(sorted(first, key=lambda case: case.rows), answers))
+            path.write_text(_chart(sorted(first, key=lambda case: case.rows), predictions))
             paths.append(path)
     return paths
 
@@ -353,7 +355,7 @@ def plan_name(plan: Assignment) -> str:
     return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
 
 
-def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
+def _chart(cases: Sequence[Case], predictions: ModelPredictions) -> str:
     measured: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for case in cases:
         for plan, seconds in case.seconds.items():
@@ -363,7 +365,7 @@ def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
         Line(name, [rows for rows, _ in points], [seconds for _, seconds in points])
         for name, points in measured.items()
     ]
-    choices = [(float(case.rows), _chosen_seconds(case, answers)) for case in cases]
+    choices = [(float(case.rows), _chosen_seconds(case, predictions)) for case in cases]
     rings = [(rows, seconds) for rows, seconds in choices if seconds < math.inf]
     return lines_chart(
         lines,
@@ -375,6 +377,6 @@ def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
     )
 
 
-def _chosen_seconds(case: Case, answers: ModelAnswers) -> float:
+def _chosen_seconds(case: Case, predictions: ModelPredictions) -> float:
     plans = list(case.seconds)
-    return case.seconds[plans[int(np.argmin(answers.log_seconds[case.name]))]]
+    return case.seconds[plans[int(np.argmin(predictions.log_seconds[case.name]))]]

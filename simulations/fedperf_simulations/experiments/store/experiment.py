@@ -50,10 +50,10 @@ def _measured(size: int, new: int, seed: int) -> Row:
     """By a process of its own, so that no other size counts."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.store.measurement"]
     numbers = [str(size), str(new), str(seed)]
-    answer = subprocess.run(
+    result = subprocess.run(
         [*command, *numbers], check=True, stdout=subprocess.PIPE, env=os.environ
     )
-    return {"executions": size, "new": new, **orjson.loads(answer.stdout)}
+    return {"executions": size, "new": new, **orjson.loads(result.stdout)}
 
 
 def _targets(row: Row) -> list[Target]:

@@ -197,12 +197,12 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     queries = [_question(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
     unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
     new = [_question(each, each.cluster.cores) for each in unseen]
-    _asked(ensemble.predictor, new[:1])
+    _query_ms(ensemble.predictor, new[:1])
     ensemble.save(write_private)
     return {
-        "warm_ms": _asked(ensemble.predictor, new[1:]),
-        "warm_known_ms": _asked(ensemble.predictor, queries),
-        "warm_again_ms": _asked(ensemble.predictor, queries),
+        "warm_ms": _query_ms(ensemble.predictor, new[1:]),
+        "warm_known_ms": _query_ms(ensemble.predictor, queries),
+        "warm_again_ms": _query_ms(ensemble.predictor, queries),
     }
 
 
@@ -210,10 +210,10 @@ def _question(execution: Execution, cores: int) -> PlanOnCluster:
     return PlanOnCluster(execution.plan, replace(execution.cluster, cores=cores))
 
 
-def _asked(predictor: PersonalizedEnsemble, questions: Sequence[PlanOnCluster]) -> float:
+def _query_ms(predictor: PersonalizedEnsemble, queries: Sequence[PlanOnCluster]) -> float:
     """CPU milliseconds of each, the median."""
     taken = []
-    for each in questions:
+    for each in queries:
         same = PlanOnCluster(each.plan, each.cluster)  # without computed features
         before = time.process_time()
         predictor.predict([same])

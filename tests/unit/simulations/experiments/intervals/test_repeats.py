@@ -102,9 +102,9 @@ def test_pooled_spread_excludes_jobs_of_the_same_group() -> None:
     wild = RepeatedJob("wild", "w", "w", b"", np.array([0.0, 5.0, -5.0]))
     quiet = [job(number, 0.01, 3) for number in range(8)]
     spread = PooledSpread.of([wild, *quiet], 1, ANY_ORDER, rng=np.random.default_rng(0))
-    answer = spread.answer(wild, np.array([1.0]))
-    assert answer.upper_seconds / answer.lower_seconds < 1.2
-    other = spread.answer(quiet[0], np.array([1.0]))
+    prediction = spread.predict(wild, np.array([1.0]))
+    assert prediction.upper_seconds / prediction.lower_seconds < 1.2
+    other = spread.predict(quiet[0], np.array([1.0]))
     assert other.upper_seconds / other.lower_seconds > 1.2
 
 

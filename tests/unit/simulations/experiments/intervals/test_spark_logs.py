@@ -17,7 +17,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     UPPER,
-    AnswerLabel,
+    PredictionLabel,
     column,
     tables,
     where,
@@ -150,7 +150,7 @@ def test_spark_log_coverage_above_or_below_the_level_misses_its_target() -> None
         found: list[Row] = []
         for number in range(60):
             wide = number % 20 < round(20 * share)
-            told = AnswerLabel(NOTHING_OWN, OURS, str(number % 20), TRUE_ROWS).labelled_row(
+            told = PredictionLabel(NOTHING_OWN, OURS, str(number % 20), TRUE_ROWS).labelled_row(
                 1.0, 2.0
             )
             found.append({**told, LOWER: 0.5 if wide else 1.5, UPPER: 4.0})

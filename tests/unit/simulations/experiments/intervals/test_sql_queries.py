@@ -89,12 +89,12 @@ def test_pretrained_model_for_held_out_sql_excludes_its_families_and_shapes() ->
         measured([alike, other_plan, family, kept]), sessions=(session, alike_session)
     )
     training_plan = training_without(measurements, {fingerprint(asked.plan.workflow)})
-    assert {each.plan.workflow.operators[0].output_rows for each in training_plan.questions} == {
+    assert {each.plan.workflow.operators[0].output_rows for each in training_plan.queries} == {
         1e4,
         77,
     }
     # A session's plan is used twice: with actual and with estimated cardinalities.
-    assert len(training_plan.questions) == 3
+    assert len(training_plan.queries) == 3
 
 
 def test_held_out_sql_runs_have_engine_family_and_storage(set_of_judged: Path) -> None:
