@@ -73,14 +73,14 @@ class SeedModels:
         """Answers [seeds, rows] to inputs [seeds, rows, inputs]."""
         return self.layers(inputs)[-1].squeeze(-1)
 
-    def back(self, layers: Sequence[Tensor], at_answer: Tensor) -> list[Tensor]:
+    def back(self, layers: Sequence[Tensor], at_output: Tensor) -> list[Tensor]:
         """Return the gradient of the loss by the output of each layer, [seeds, rows, to].
 
         Args:
             layers: as from `layers`.
-            at_answer: derivative of the loss by the prediction, [seeds, rows].
+            at_output: derivative of the loss by the prediction, [seeds, rows].
         """
-        gradients = [at_answer.unsqueeze(-1)]
+        gradients = [at_output.unsqueeze(-1)]
         for weight, made in zip(self.weights[:0:-1], layers[-2:0:-1], strict=True):
             gradients.insert(0, torch.bmm(gradients[0], weight.mT) * (made > 0))
         return gradients

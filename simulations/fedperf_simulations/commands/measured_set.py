@@ -164,8 +164,8 @@ def train_base(
     from fedperf_simulations.corpus.pretraining import (
         EPOCHS,
         distil_shipped_head,
-        train_limited_start,
-        train_public_start,
+        train_limited_model,
+        train_public_model,
     )
     from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.data.datasets import measured_executions
@@ -177,11 +177,11 @@ def train_base(
             advance(f"loss {loss:.3f}")
 
         if limited:
-            learned = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
+            learned = train_limited_model(measured_executions(), seed=seed, on_progress=on_epoch)
             show(asdict(learned), json=json)
             return
         measurements = Measurements.read(seed)
-        learned = train_public_start(measurements, on_progress=on_epoch)
+        learned = train_public_model(measurements, on_progress=on_epoch)
     with bar("distilling the additive head", distillation.EPOCHS) as advance:
         head = distil_shipped_head(
             measurements, on_progress=lambda done, total: advance(f"{done} of {total}")

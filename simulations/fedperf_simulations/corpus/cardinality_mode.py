@@ -11,18 +11,18 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.harness.cells import Value
 
-TRUE_ROWS, KNOWN_BEFORE = "actual cardinalities", "estimated cardinalities"
-BOTH = (TRUE_ROWS, KNOWN_BEFORE)
+ACTUAL, ESTIMATED = "actual cardinalities", "estimated cardinalities"
+BOTH = (ACTUAL, ESTIMATED)
 
 
 def workflow_with(workflow: Workflow, information: Value) -> Workflow:
     """Return the workflow with actual or with estimated cardinalities."""
-    return workflow if information == TRUE_ROWS else workflow_before(workflow)
+    return workflow if information == ACTUAL else workflow_before(workflow)
 
 
 def queries_with(queries: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
     """Return the queries with actual or with estimated cardinalities."""
-    if information == TRUE_ROWS:
+    if information == ACTUAL:
         return list(queries)
     return [
         PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)

@@ -14,16 +14,16 @@ from fedperf_shared.model.checkpoint import Checkpoint, load_checkpoint
 from fedperf_shared.model.pretrained import PRETRAINED_VARIABLE
 from fedperf_simulations.data.datasets import MEASURED_DIRECTORY
 
-LIMITED_START_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
+LIMITED_MODEL_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
 
 
-def load_limited_start() -> Checkpoint:
+def load_limited_model() -> Checkpoint:
     """Return the checkpoint; errors as `load_checkpoint`."""
-    return load_checkpoint(LIMITED_START_PATH)
+    return load_checkpoint(LIMITED_MODEL_PATH)
 
 
 @contextmanager
-def start_in_use(path: Path) -> Iterator[None]:
+def limited_model_in_use(path: Path) -> Iterator[None]:
     """Use the limited model wherever this process loads the public pretrained model."""
     before = os.environ.get(PRETRAINED_VARIABLE)
     os.environ[PRETRAINED_VARIABLE] = str(path)

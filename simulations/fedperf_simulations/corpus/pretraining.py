@@ -52,7 +52,7 @@ from fedperf_simulations.baselines.cost_models import (
     train_ggfn,
     zero_constant_inputs,
 )
-from fedperf_simulations.corpus.limited_start import LIMITED_START_PATH
+from fedperf_simulations.corpus.limited_start import LIMITED_MODEL_PATH
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import Measurements, measured_plans
 from fedperf_simulations.data.datasets import at_one_speed
@@ -75,7 +75,7 @@ class TrainingReport:
     error_on_test: float
 
 
-def train_public_start(
+def train_public_model(
     measurements: Measurements,
     *,
     epochs: int = EPOCHS,
@@ -100,13 +100,13 @@ def train_public_start(
     return _report(model, len(training_plan.queries), parts)
 
 
-def train_limited_start(
+def train_limited_model(
     executions: Iterable[Execution],
     *,
     seed: int = 0,
     epochs: int = LIMITED_EPOCHS,
     on_progress: Progress | None = None,
-    path: Path = LIMITED_START_PATH,
+    path: Path = LIMITED_MODEL_PATH,
 ) -> TrainingReport:
     """Train and write the limited model. A seed gives the same file on one machine."""
     parts = split(at_one_speed(executions))

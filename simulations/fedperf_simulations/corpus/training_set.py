@@ -77,7 +77,7 @@ SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
 MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
 
-IsKnown = Callable[[str], bool]
+TrainingFilter = Callable[[str], bool]
 """Whether a workload may be used for training."""
 
 Sized = tuple[Workflow, ClusterConfig]
@@ -127,24 +127,24 @@ class Measurements:
         executions = tuple(at_one_speed(measured_executions()))
         return cls(cases, executions, prefixes, seed, further, sessions)
 
-    def training_plan(self, is_known: IsKnown) -> TrainingPlan:
+    def training_plan(self, is_training: TrainingFilter) -> TrainingPlan:
         """Return the plans and prefixes of the training workloads.
 
         Those of sessions occur twice: with actual and with estimated cardinalities.
         """
-        counted = measured_plans(each for each in self.sessions if is_known(each.workload))
+        counted = measured_plans(each for each in self.sessions if is_training(each.workload))
         complete = [
             *counted,
             *(replace(each, plan=plan_with_estimated_cardinalities(each.plan)) for each in counted),
-            *measured_plans(each for each in self.executions if is_known(each.workload)),
+            *measured_plans(each for each in self.executions if is_training(each.workload)),
             *(
                 plan
                 for case in (*self.cases, *self.further)
-                if is_known(case.workload)
+                if is_training(case.workload)
                 for plan in _ended(case)
             ),
         ]
-        begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
+        begun = [p for name, each in self.prefixes.items() if is_training(name) for p in each]
         return TrainingPlan.of([*complete, *begun])
 
     def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
@@ -162,11 +162,11 @@ class Measurements:
             for prefix in prefixes:
                 yield workload, prefix.plan.workflow
 
-    def workflows(self, is_known: IsKnown) -> list[Sized]:
+    def workflows(self, is_training: TrainingFilter) -> list[Sized]:
         """Workflows of training cases, from which a head is distilled."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)
-        training = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        training = [(case.workflow, case.cluster) for case in cases if is_training(case.workload)]
         return [
             training[place] for place in rng.permutation(len(training))[:MOST_DISTILLED].tolist()
         ]

@@ -340,8 +340,8 @@ def _require_inside(job: str, name: str, values: Floats, bounds: Bounds) -> None
 NODES, SIZE = "instance_count", "data_size_MB"
 
 NODES_BETWEEN = (4, 8)
-MOST_NODES_KNOWN = 8
-MOST_MEGABYTES_KNOWN: Mapping[str, float] = {
+MOST_TRAINING_NODES = 8
+MOST_TRAINING_MEGABYTES: Mapping[str, float] = {
     "sort": 13_482,
     "grep": 15_150,
     "sgd": 19_558,
@@ -377,7 +377,7 @@ class Scenario:
 
 
 SCENARIOS = tuple(
-    Scenario(job, requested) for job in MOST_MEGABYTES_KNOWN for requested in RequestedRange
+    Scenario(job, requested) for job in MOST_TRAINING_MEGABYTES for requested in RequestedRange
 )
 
 
@@ -414,7 +414,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_MEGABYTES_KNOWN))
+    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_TRAINING_MEGABYTES))
 
 
 def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
@@ -461,9 +461,9 @@ def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[n
         case RequestedRange.NODES_BETWEEN:
             return np.isin(nodes, NODES_BETWEEN)
         case RequestedRange.NODES_BEYOND:
-            return nodes > MOST_NODES_KNOWN
+            return nodes > MOST_TRAINING_NODES
         case RequestedRange.SIZE_BEYOND:
-            return megabytes > MOST_MEGABYTES_KNOWN[scenario.job]
+            return megabytes > MOST_TRAINING_MEGABYTES[scenario.job]
 
 
 ScaleAndSize = NDArray[np.int64]

@@ -161,7 +161,7 @@ def _bar(name: str, value: float | None, widest: float, kind: str) -> _Bar:
 
 
 def _told(what: str, change: Change) -> tuple[str, str]:
-    kind = "" if not change.is_told else "better" if change.is_better else "worse"
+    kind = "" if not change.is_distinguishable else "better" if change.is_better else "worse"
     return kind, f"{what}: {describe_change(change)}"
 
 

@@ -158,7 +158,7 @@ def cast_of(
     )
     taken = {each.workload for each in (*similar_to_new, *new_participant)}
     new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
-    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
+    for_pretraining, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
     pools = [
         labelled_in(pool, epoch)
         for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
@@ -170,7 +170,7 @@ def cast_of(
         return DriftingYear(tuple(sample), begins)
 
     return DemoParticipants(
-        measured_of(labelled_in([*at_one_speed(of_start)], 0)),
+        measured_of(labelled_in([*at_one_speed(for_pretraining)], 0)),
         tuple(year() for _ in range(size.organizations)),
         tuple(new_participant),
         tuple(similar_to_new),

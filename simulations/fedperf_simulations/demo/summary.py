@@ -58,7 +58,7 @@ class Change:
         return cls(comparison.mean, *comparison.interval, comparison.cases)
 
     @property
-    def is_told(self) -> bool:
+    def is_distinguishable(self) -> bool:
         """Return whether the interval leaves out 0."""
         return not self.low <= 0 <= self.high
 
@@ -314,7 +314,7 @@ FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
 
 def describe_change(change: Change) -> str:
     """Return the change of an error in words, with its 95 % interval."""
-    if not change.is_told:
+    if not change.is_distinguishable:
         return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
     if change.is_better:
         return f"{-change.percent:.0f} % less error ({-change.high:.0f} to {-change.low:.0f} %)"
@@ -466,5 +466,5 @@ def _table(*columns: str) -> Table:
 
 
 def _verdict(change: Change) -> Text:
-    style = "" if not change.is_told else "green" if change.is_better else "red"
+    style = "" if not change.is_distinguishable else "green" if change.is_better else "red"
     return Text(describe_change(change), style=style)

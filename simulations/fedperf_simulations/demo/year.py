@@ -42,7 +42,7 @@ from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
-from fedperf_simulations.corpus.limited_start import start_in_use
+from fedperf_simulations.corpus.limited_start import limited_model_in_use
 from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     labelled_in,
@@ -122,7 +122,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
         base_model,
     )
     year = FederatedYear(world, way, [seed, 1], is_announced=False)
-    with start_in_use(directory / START), closing(year.lived()) as lived_to:
+    with limited_model_in_use(directory / START), closing(year.lived()) as lived_to:
         for window in range(size.windows):
             federation = next(lived_to)
             while federation.news:

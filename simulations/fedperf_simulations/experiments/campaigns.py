@@ -58,7 +58,7 @@ from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o import (
-    MOST_MEGABYTES_KNOWN,
+    MOST_TRAINING_MEGABYTES,
     NODES,
     SIZE,
     Executions,
@@ -403,7 +403,7 @@ def _tasks(*, quick: bool) -> list[CampaignTask]:
     tasks = [CampaignTask(job, way, seed) for seed in seeds for job in jobs for way in COMPARED]
     tasks += [CampaignTask(job, Strategy.SPACE_FILLING, seed) for job in jobs for seed in seeds]
     if not quick:
-        others = [job for job in MOST_MEGABYTES_KNOWN if job not in jobs]
+        others = [job for job in MOST_TRAINING_MEGABYTES if job not in jobs]
         few = range(DEVELOPMENT_SEEDS)
         tasks += [
             CampaignTask(job, way, seed) for job in others for way in CHOOSING for seed in few
@@ -417,7 +417,7 @@ def _cell(settings: Settings, task: CampaignTask) -> Row:
 
 
 def _ran(settings: Settings, task: CampaignTask) -> Row:
-    place = list(MOST_MEGABYTES_KNOWN).index(task.job)
+    place = list(MOST_TRAINING_MEGABYTES).index(task.job)
     parts = divided(
         settings.data, task.job, np.random.default_rng([settings.seed, task.seed, place])
     )

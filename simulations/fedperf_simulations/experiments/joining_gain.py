@@ -67,7 +67,7 @@ from fedperf_simulations.baselines.table_mixture import (
     local_table_learners,
     mixed_for,
 )
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     WorkloadPart,
@@ -403,7 +403,7 @@ SIZES = (0, 3, 5, 10, 30, 100)
 SEEDS = 5
 QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
-LEAST_ASKED = 10
+LEAST_QUERIES = 10
 """Rows that a new participant must have left as queries."""
 MOST_ASKED = 500
 
@@ -549,7 +549,7 @@ def _judge_c3o(
     order = np.random.default_rng([settings.seed, participant, seed, 1]).permutation(count)
     base_model = job.query_posterior(job.public_prior)
     for own in sizes:
-        if count - own >= LEAST_ASKED:
+        if count - own >= LEAST_QUERIES:
             yield (
                 own,
                 judge_tables(
@@ -568,10 +568,12 @@ def _judge_tokio(
 ) -> Iterator[tuple[int, Predictors]]:
     runs = _tokio_runs(settings.data)
     platforms = sorted(tokio.PEAKS)
-    asks = platforms[participant]
+    own_platform = platforms[participant]
     base_model = runs.points.prior(target)
-    senders = [sender(runs, each, target, by_run=by_run) for each in platforms if each != asks]
-    targets = np.flatnonzero(runs.points.platforms == asks)
+    senders = [
+        sender(runs, each, target, by_run=by_run) for each in platforms if each != own_platform
+    ]
+    targets = np.flatnonzero(runs.points.platforms == own_platform)
 
     def joined(name: str) -> GaussianPosterior:
         channel = _channel(name, tokio.RECORD_VARIANCE)
@@ -580,9 +582,10 @@ def _judge_tokio(
 
     names = (EPS1, EPS3, NO_NOISE)
     posteriors = {
-        name: _known(base_model, senders) if name == NO_NOISE else joined(name) for name in names
+        name: _without_noise(base_model, senders) if name == NO_NOISE else joined(name)
+        for name in names
     }
-    mine = runs.of(asks)
+    mine = runs.of(own_platform)
     order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
     queries, training = order[:MOST_ASKED], order[MOST_ASKED:]
     points = runs.point[mine]
@@ -601,7 +604,7 @@ def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
-def _known(base_model: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
+def _without_noise(base_model: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
     """Conditioned on the mean of every sender's records at each point: nothing private."""
     posterior = base_model
     for each in senders:
@@ -626,7 +629,7 @@ def _judge_measured(
         name: predictor(_joined_model(settings.seed, participant, name, settings.quick))
         for name in (EPS1, EPS3, NO_NOISE)
     }
-    base_model = predictor(load_limited_start())
+    base_model = predictor(load_limited_model())
     for own in sizes:
         history = History.from_executions([executions[place] for place in order[:own]])
         yield own, judge_plans(history, query_history, models, base_model=base_model, seed=seed)
@@ -661,7 +664,7 @@ def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkp
 
     # Without privacy the noise is negligible.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
-    base_model = load_limited_start()
+    base_model = load_limited_model()
     trained = private_steps(
         model_from_arrays(base_model.arrays),
         members,

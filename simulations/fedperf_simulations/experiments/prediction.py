@@ -35,7 +35,7 @@ from fedperf_simulations.model.ggfn import collate, model_from_arrays
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0
 
-QUESTIONS, QUICK_QUESTIONS = 300, 10
+QUERIES, QUICK_QUERIES = 300, 10
 COMMANDS, QUICK_COMMANDS = 7, 1
 QUICK_EXECUTIONS = 40
 
@@ -79,7 +79,7 @@ def _taken(settings: Settings) -> list[Row]:
         _fill(home, executions)
         first, cold = _commands(home, executions, QUICK_COMMANDS if settings.quick else COMMANDS)
         rng = np.random.default_rng(settings.seed)
-        count = QUICK_QUESTIONS if settings.quick else QUESTIONS
+        count = QUICK_QUERIES if settings.quick else QUERIES
         sample = [executions[place] for place in rng.permutation(len(executions))[:count]]
         warm = _warm(home, sample)
     measured = {

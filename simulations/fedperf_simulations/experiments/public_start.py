@@ -26,7 +26,7 @@ from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import measured_executions, measured_files
@@ -51,7 +51,7 @@ class PublicStart:
         """Return one row per model and family."""
         models: Mapping[str, Callable[[], Answer]] = {
             "public start": lambda: _answer(load_pretrained_model()),
-            "limited start": lambda: _answer(load_limited_start()),
+            "limited start": lambda: _answer(load_limited_model()),
             "forest on the public part": lambda: _forest(_parts()[WorkloadPart.PUBLIC]),
             "GGFN on everything": lambda: _pooled(_everything(settings), settings),
             "forest on everything": lambda: _forest(_everything(settings)),

@@ -147,10 +147,10 @@ class ReportChannel:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return one row per condition, of the cases of its cell."""
-        ask = lru_cache(maxsize=1)(partial(_questions, settings))
+        federations_of_run = lru_cache(maxsize=1)(partial(_federations, settings))
         console = Console(stderr=True)
         rows = {
-            each: settings.cases(each.key, partial(_cases, each, ask, settings))
+            each: settings.cases(each.key, partial(_cases, each, federations_of_run, settings))
             for each in track(CONDITIONS, "conditions", console=console, transient=True)
         }
         errors = {each: _by_new_participant(cases) for each, cases in rows.items()}
@@ -187,13 +187,15 @@ def _targets(errors: Errors) -> list[Target]:
 
 
 def _cases(
-    condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
+    condition: ChannelCondition,
+    federations_of_run: Callable[[], list[JobFederation]],
+    settings: Settings,
 ) -> list[Row]:
     """Return a row per new participant and seed."""
     channel = _channel(condition)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     rows: list[Row] = []
-    for federation in ask():
+    for federation in federations_of_run():
         for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
             error, q50 = _errors(condition, federation, channel, settings, seed)
             rows.append(
@@ -402,7 +404,7 @@ PREDICTORS: Mapping[str, Answer] = {
 }
 
 
-def _questions(settings: Settings) -> list[JobFederation]:
+def _federations(settings: Settings) -> list[JobFederation]:
     """Return one for each new participant. A quick run takes one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)

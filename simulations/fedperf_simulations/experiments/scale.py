@@ -55,7 +55,7 @@ from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.federated_year import promoted_model
@@ -70,7 +70,7 @@ SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)
 LARGE_SHARE = 10
 """One of so many is large."""
 
-LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
+LARGE, SMALL, POOL, HELD_OUT = 2500, 800, 4000, 300
 QUICK_SHARE, QUICK_WINDOWS, QUICK_ROUNDS = 25, 2, 1
 """A quick run has one of so many workloads and anchors, so many windows, and rounds in each."""
 
@@ -129,9 +129,9 @@ def _workloads(seed: int) -> _Workloads:
     labelled = label_executions(
         one_per_workload(each for each in (*executions, *polars) if each.is_ok)
     )
-    order = np.random.default_rng([seed, 0]).permutation(len(labelled))[: POOL + ASKED].tolist()
+    order = np.random.default_rng([seed, 0]).permutation(len(labelled))[: POOL + HELD_OUT].tolist()
     sample = [labelled[place] for place in order]
-    return _Workloads(sample[ASKED:], sample[:ASKED])
+    return _Workloads(sample[HELD_OUT:], sample[:HELD_OUT])
 
 
 @cache
@@ -157,7 +157,7 @@ def _year(settings: Settings, size: int) -> Row:
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
         ggfn_task(),
-        pretrained=weights_of(load_limited_start().arrays),
+        pretrained=weights_of(load_limited_model().arrays),
         strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:

@@ -147,7 +147,7 @@ def public_configurations(
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            reports.append(_said(sender, report, noise_multiplier, noise))
+            reports.append(_noisy_report(sender, report, noise_multiplier, noise))
         posterior = infer(
             posterior,
             query,
@@ -187,7 +187,7 @@ def private_configurations(
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
-        for sender, places, sender_answers in zip(senders, features, reports, strict=True):
+        for sender, places, sender_reports in zip(senders, features, reports, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
@@ -196,7 +196,7 @@ def private_configurations(
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            sender_answers.append((hidden, _said(sender, report, noise_multiplier, noise)))
+            sender_reports.append((hidden, _noisy_report(sender, report, noise_multiplier, noise)))
         posterior = learn_hidden(
             posterior, box, reports, declared, record_variance=channel.record_variance
         ).posterior
@@ -239,7 +239,7 @@ def _residuals(posterior: GaussianPosterior, sender: Sender) -> list[PointResidu
     ]
 
 
-def _said(
+def _noisy_report(
     sender: Sender, report: DirectedReport, noise_multiplier: float, noise: SeededNoise
 ) -> DirectedReport:
     if sender.lies is None:

@@ -76,7 +76,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.linearized_training import (
@@ -165,7 +165,7 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     return EngineFleet(grid, numbers)
 
 
-def partition_answer(query: Message, partition: int) -> Message:
+def partition_reply(query: Message, partition: int) -> Message:
     """Return the message with the partition of a node."""
     content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
     return Message(content, reply_to=query)
@@ -210,7 +210,7 @@ class EngineTraining:
 
     def training(self) -> LinearizedTraining:
         """Return the steps, which begin with the limited pretrained model."""
-        model = model_from_arrays(load_limited_start().arrays)
+        model = model_from_arrays(load_limited_model().arrays)
         parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
         return LinearizedTraining(model, anchors, parameters, self.steps, [self.seed, 1])
@@ -329,7 +329,7 @@ member_app = client_app(_release_for)
 @member_app.query(PARTITION)
 def partition(message: Message, context: Context) -> Message:
     """Return the partition of the node. The engine does not send it to the server."""
-    return partition_answer(message, int(context.node_config[PARTITION_ID_KEY]))
+    return partition_reply(message, int(context.node_config[PARTITION_ID_KEY]))
 
 
 APP = Path(__file__).parents[2] / "flower_app"

@@ -49,7 +49,7 @@ from fedperf_simulations.corpus.sql.spark_session import EVENTS
 from fedperf_simulations.corpus.sql.tables import prepare_tables
 from fedperf_simulations.harness.terminal import bar
 
-BESIDE_QUERIES = "a job beside queries"
+MIXED_WITH_QUERIES = "a job beside queries"
 NO_PROFILE = "no profile: answered from statistics, or called off"
 
 
@@ -139,7 +139,7 @@ def _of_spark(
                 yield run
                 continue
             if run.origin.record.startswith("job "):
-                yield SkippedRecord(run.origin.record, BESIDE_QUERIES)
+                yield SkippedRecord(run.origin.record, MIXED_WITH_QUERIES)
                 continue
             position = _step_at(run, record.steps)
             if position is None:

@@ -206,20 +206,20 @@ def _drift(settings: Settings, sequence: str) -> DriftSequence:
 
 
 def _baselines(course: ReplicatedSequence) -> Errors:
-    return _learnt(
+    return _learned(
         course, {NAIVE: Naive(), CUMULATIVE: FullReplay(is_even=False), FROZEN: Naive(True)}
     )
 
 
 def _raw(course: ReplicatedSequence) -> Errors:
     buffers = {raw(share): Buffer(int(share * course.training_rows)) for share in SHARES}
-    return _learnt(course, {**buffers, OWN: FullReplay(is_even=True)})
+    return _learned(course, {**buffers, OWN: FullReplay(is_even=True)})
 
 
 def _private(course: ReplicatedSequence) -> Errors:
     columns = course.drift.columns
     inputs = {private(each): TeacherLabelledInputs(columns, each) for each in EPSILONS}
-    return _learnt(course, {**inputs, RANDOM: TeacherLabelledInputs(columns, None)})
+    return _learned(course, {**inputs, RANDOM: TeacherLabelledInputs(columns, None)})
 
 
 def _chains(course: ReplicatedSequence) -> Errors:
@@ -233,10 +233,10 @@ def _chains(course: ReplicatedSequence) -> Errors:
 def _regularized(course: ReplicatedSequence) -> Errors:
     pulled = {f"EWC {each:g}": learn(course, Naive(), ewc=each) for each in CONSOLIDATIONS}
     dark = Buffer(int(0.05 * course.training_rows), is_dark=True)
-    return {**_learnt(course, {DARK: dark}), **pulled}
+    return {**_learned(course, {DARK: dark}), **pulled}
 
 
-def _learnt(course: ReplicatedSequence, methods: Mapping[str, RehearsalMethod]) -> Errors:
+def _learned(course: ReplicatedSequence, methods: Mapping[str, RehearsalMethod]) -> Errors:
     return {name: learn(course, method) for name, method in methods.items()}
 
 

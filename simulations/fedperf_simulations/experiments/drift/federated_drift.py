@@ -59,9 +59,9 @@ PART, SPREAD = "ggfn", "ggfn, standard deviation over seeds"
 BY_SEGMENT = "ggfn by segment"
 
 SEEDS, HANDS = 3, WorkloadSplit()
-QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
+QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_TRAINING = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
 
-START_EPOCHS, QUICK_START_EPOCHS = 30, 1
+BASE_MODEL_EPOCHS, QUICK_BASE_MODEL_EPOCHS = 30, 1
 """Passes of the initial model over its training data."""
 
 BY_VERDICTS = "naive, by verdicts"
@@ -226,8 +226,8 @@ def _start(settings: Settings, split: DriftSplit, seed: int) -> GGFN:
     if not cache_path.is_file():
         training = known_before(split)
         if settings.quick:
-            training = training.of(np.arange(QUICK_KNOWN))
-        epochs = QUICK_START_EPOCHS if settings.quick else START_EPOCHS
+            training = training.of(np.arange(QUICK_TRAINING))
+        epochs = QUICK_BASE_MODEL_EPOCHS if settings.quick else BASE_MODEL_EPOCHS
         model = GGFN(seed=seed)
         fit(model, training.graphs, training.log_seconds, epochs=epochs, seed=seed)
         cache_path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, queries_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
@@ -236,7 +236,7 @@ def _pooled(cases: Cases, organization: str) -> Row:
 def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """With the rows that a run counted."""
     del cases
-    counted = where(rows, organization="all", information=TRUE_ROWS)
+    counted = where(rows, organization="all", information=ACTUAL)
     by_situation = {row[SITUATION]: row for row in counted}
     inside = f"at home: {IN_RANGE}"
     share = _share_covered(by_situation[inside])

@@ -36,8 +36,8 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
 )
 from fedperf_simulations.experiments.intervals.scale_outs import (
+    BASELINES,
     ERNEST,
-    OPPONENTS,
     SET_ASIDE,
     home_of,
     slice_cells,
@@ -56,7 +56,7 @@ LEAST_NODES = 2
 LARGEST = "largest cluster"
 KEPT, TIMES = "kept", "nodes, times the fewest"
 CHANCE = "chance"
-IS_KNOWN = "ran before"
+RAN_BEFORE = "ran before"
 
 COVERED_NEW = "covered, of chosen ones that never ran"
 
@@ -102,7 +102,7 @@ def _choices(
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
         predictions = home.predict(one.rows(places))
         chances = np.array([each.probability_within(deadline) for each in predictions])
-        predicted = np.exp(OPPONENTS[ERNEST](layout, features[training], logs, features[places]))
+        predicted = np.exp(BASELINES[ERNEST](layout, features[training], logs, features[places]))
         choices = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
             ERNEST: _fewest(nodes, predicted <= deadline, otherwise=predicted),
@@ -120,7 +120,7 @@ def _choices(
                     KEPT: took <= deadline,
                     TIMES: float(nodes[place]) / fewest,
                     CHANCE: float(chances[place]) if name == OURS else None,
-                    IS_KNOWN: bool(np.isin(places[place], training)),
+                    RAN_BEFORE: bool(np.isin(places[place], training)),
                 }
             )
     return rows
@@ -151,7 +151,7 @@ def rows_of(cases: Cases) -> list[Row]:
         }
         if name == OURS:
             none = float((column(group, CHANCE) < CONFIDENCE).mean())
-            new = covered(where(group, **{IS_KNOWN: False}))
+            new = covered(where(group, **{RAN_BEFORE: False}))
             row = {**row, "no size reaches 90 %": none, **cover_row(group)}
             row[COVERED_NEW] = float(new.mean()) if len(new) else None
         rows.append(row)

@@ -253,7 +253,7 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
 
     None where no row has a coverage.
     """
-    covered = [each for each in rows if _is_told(each)]
+    covered = [each for each in rows if _has_coverage(each)]
     if not covered:
         return None
     with chart(WIDTH, MARGIN + ROW_HEIGHT * len(covered), grid="x") as (figure, axes):
@@ -275,7 +275,7 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
     return path
 
 
-def _is_told(row: Row) -> bool:
+def _has_coverage(row: Row) -> bool:
     is_all = row.get("organization") in (None, "all")
     return row.get(PREDICTOR) == OURS and is_all and row.get("covered") is not None
 

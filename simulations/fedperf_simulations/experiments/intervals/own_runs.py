@@ -41,9 +41,9 @@ from fedperf_simulations.experiments.intervals.spark_logs import FOLDER
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
-ALONE_KNOWN, ALONE_UNKNOWN = "an own run alone, rows known", "an own run alone, rows unknown"
+ALONE_WITH_ROWS, ALONE_UNKNOWN = "an own run alone, rows known", "an own run alone, rows unknown"
 ALONE_HERE = "an own run alone, DuckDB and Polars"
-ALONE = (ALONE_KNOWN, ALONE_UNKNOWN, ALONE_HERE)
+ALONE = (ALONE_WITH_ROWS, ALONE_UNKNOWN, ALONE_HERE)
 WHOLE, LEFT_OUT = "three own runs and more", "three own runs and more, the judged one left out"
 
 OF_PLATFORM, THREE = 20, 3
@@ -131,7 +131,7 @@ def _cell(settings: Settings, part: int) -> Cases:
 def _alone(executions: Sequence[Execution]) -> list[Row]:
     rows = []
     for each in executions:
-        situation = ALONE_KNOWN if KnownJob.of(each).has_rows else ALONE_UNKNOWN
+        situation = ALONE_WITH_ROWS if KnownJob.of(each).has_rows else ALONE_UNKNOWN
         rows.append(_row(situation, each, predictions_for([each], [each])[0]))
     return rows + [
         _row(ALONE_HERE, each, predictions_for([each], [each])[0]) for each in measured_here()

@@ -220,7 +220,7 @@ def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> 
                         others = jobs if home == OTHERS else ()
                         words = situation(of, runs, order, home=home)
                         pooled = spread if home == OTHERS else None
-                        yield from _answers(words, able[place], own, query, others, pooled)
+                        yield from _prediction_rows(words, able[place], own, query, others, pooled)
 
 
 def _drawn(
@@ -281,7 +281,7 @@ class PooledSpread:
         return Prediction(level, ends, LEVEL)
 
 
-def _answers(
+def _prediction_rows(
     words: str,
     job: RepeatedJob,
     own: Floats,

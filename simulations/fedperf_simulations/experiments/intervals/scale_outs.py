@@ -80,8 +80,8 @@ def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats)
     return slope_prior(columns[: len(training)], logs, columns[len(training) :])
 
 
-Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
-OPPONENTS: Mapping[str, Opponent] = {
+Baseline = Callable[[TableLayout, Floats, Floats, Floats], Floats]
+BASELINES: Mapping[str, Baseline] = {
     ERNEST: ernest,
     RIDGE: lambda _, training, logs, queries: ridge(training, logs, queries),
     SLOPES: slopes,
@@ -158,11 +158,13 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
 def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
-    answers = predictions(home_of(one, training), one, queries)
+    own_predictions = predictions(home_of(one, training), one, queries)
     truth = seconds[queries]
-    held = np.array([each.covers(took) for each, took in zip(answers, truth.tolist(), strict=True)])
-    medians = np.array([each.median_seconds for each in answers])
-    widths = [each.upper_seconds / each.lower_seconds for each in answers]
+    held = np.array(
+        [each.covers(took) for each, took in zip(own_predictions, truth.tolist(), strict=True)]
+    )
+    medians = np.array([each.median_seconds for each in own_predictions])
+    widths = [each.upper_seconds / each.lower_seconds for each in own_predictions]
     rows: list[Row] = [
         {
             **_errors(OURS, medians, truth),
@@ -171,7 +173,7 @@ def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize)
             CHOSEN: float(held[int(np.argmin(medians))]),
         }
     ]
-    for name, baseline in OPPONENTS.items():
+    for name, baseline in BASELINES.items():
         predicted = baseline(
             layout, features[training], np.log(seconds[training]), features[queries]
         )
@@ -218,7 +220,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     targets = []
     for count in KNOWN:
         of = situation(count)
-        for rival in OPPONENTS:
+        for rival in BASELINES:
             what = f"{of}: upper end of log(MAPE / that of {rival})"
             targets.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
         best, share = _twice_the_best(cases, of)
@@ -232,7 +234,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
 
 def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
     """The opponent of the least geometric mean, and how often we are above twice its error."""
-    errors = {name: column(where(cases, situation=of, predictor=name), MAPE) for name in OPPONENTS}
+    errors = {name: column(where(cases, situation=of, predictor=name), MAPE) for name in BASELINES}
     best = min(errors, key=lambda name: float(np.log(errors[name]).mean()))
     ours = column(where(cases, situation=of, predictor=OURS), MAPE)
     return best, float((ours > TWICE * errors[best]).mean())

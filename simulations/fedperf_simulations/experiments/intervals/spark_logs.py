@@ -23,7 +23,7 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, queries_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED, queries_with
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
@@ -105,13 +105,13 @@ LOCAL = "local-only"
 BEFORE = "the start of before, as published"
 FIRST_TRY = "a first model of an own set, as published"
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
-    (BEFORE, TRUE_ROWS): (13.5, 114.0),
-    (FIRST_TRY, TRUE_ROWS): (2.53, 5.4),
-    (FIRST_TRY, KNOWN_BEFORE): (2.83, 7.2),
+    (BEFORE, ACTUAL): (13.5, 114.0),
+    (FIRST_TRY, ACTUAL): (2.53, 5.4),
+    (FIRST_TRY, ESTIMATED): (2.83, 7.2),
 }
 """Median and 90th percentile of what is not there any more."""
 
-MOST_Q: Mapping[str, tuple[float, float]] = {TRUE_ROWS: (2.1, 5.5), KNOWN_BEFORE: (2.5, 7.0)}
+MOST_Q: Mapping[str, tuple[float, float]] = {ACTUAL: (2.1, 5.5), ESTIMATED: (2.5, 7.0)}
 """Median and 90th percentile."""
 MOST_RATIO = 40.0
 MOST_HARM = float(np.log(1.1))
@@ -161,9 +161,7 @@ def all_cases(settings: Settings) -> list[Row]:
     files(settings.data)
     data = settings.data or Path()
     nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
-    sizes = {
-        group: len(each) for (group,), each in by(_ours(nothing_own, TRUE_ROWS), GROUP).items()
-    }
+    sizes = {group: len(each) for (group,), each in by(_ours(nothing_own, ACTUAL), GROUP).items()}
     counts = QUICK_OWN_RUNS if settings.quick else OWN_RUNS
     tasks = [(str(group), own) for group in sizes for own in counts if sizes[group] > own]
     cells = computed(partial(_cell, settings, data), tasks, "own runs of logs", jobs=settings.jobs)
@@ -187,7 +185,7 @@ def _nothing_own(data: Path) -> list[Row]:
     seconds = np.array([each.runtime_seconds for _, each in group_queries])
     rows = list(_of_product(groups, plans, seconds))
     for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
-        information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
+        information = ESTIMATED if name == ON_BYTES else ACTUAL
         rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
         for group, each, took, prediction in rows_of_groups:
             label, about = (
@@ -204,10 +202,10 @@ def _of_product(
     """Yield predictions of the pretrained and the analytic model, with either information."""
     pretrained = shipped_model()
     for information in BOTH:
-        questions = queries_with(plans, information)
-        answers = with_pretrained_model(NOTHING, questions, pretrained)
+        inputs = queries_with(plans, information)
+        answers = with_pretrained_model(NOTHING, inputs, pretrained)
         for group, plan, seconds, prediction in zip(
-            groups, questions, took.tolist(), answers, strict=True
+            groups, inputs, took.tolist(), answers, strict=True
         ):
             has_files = {HAS_FILES: _has_files(plan.plan)}
             label = PredictionLabel(NOTHING_OWN, OURS, group, information)
@@ -258,10 +256,10 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
         home = History.from_executions(training)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in held_out]
         for information in BOTH:
-            questions = queries_with(plans, information)
+            inputs = queries_with(plans, information)
             predictions = {
-                OURS: with_pretrained_model(home, questions, pretrained),
-                LOCAL: local_only(home, questions),
+                OURS: with_pretrained_model(home, inputs, pretrained),
+                LOCAL: local_only(home, inputs),
             }
             for name, answers in predictions.items():
                 label = PredictionLabel(_situation(own), name, group, information)
@@ -330,10 +328,10 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
             ),
             Target(f"{what}: coverage's interval is so far from 90 %", 0.0, _beside(row)),
         ]
-    ours = _ours(cases, KNOWN_BEFORE)
+    ours = _ours(cases, ESTIMATED)
     bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
     change = PairedComparison.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
-    what = f"{NOTHING_OWN}, {KNOWN_BEFORE}: log q-error less that of the {ON_BYTES}"
+    what = f"{NOTHING_OWN}, {ESTIMATED}: log q-error less that of the {ON_BYTES}"
     targets.append(Target(what, 0.0, change.mean, paired=change))
     return [*targets, *_harm(cases)]
 
@@ -343,7 +341,7 @@ def _harm(cases: Cases) -> Iterator[Target]:
     there = [own for own in OWN_RUNS if where(cases, situation=_situation(own))]
     named_runs = [(f"{own} own runs", [own]) for own in there]
     for words, runs in (*named_runs, ("all numbers of own runs", there)):
-        change = _against_local(cases, runs, TRUE_ROWS) if runs else None
+        change = _against_local(cases, runs, ACTUAL) if runs else None
         if change is not None:
             what = f"Spark logs, {words}: upper end of log(personalized / local-only)"
             yield worst_case_target(what, MOST_HARM, change)

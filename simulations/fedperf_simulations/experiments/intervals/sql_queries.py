@@ -23,7 +23,7 @@ from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, queries_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED, queries_with
 from fedperf_simulations.corpus.pretraining import EPOCHS
 from fedperf_simulations.corpus.sql.session_draws import HELD_OUT_ROWS
 from fedperf_simulations.corpus.sql.tables import held_out_queries
@@ -122,10 +122,10 @@ def training_without(measurements: Measurements, shapes: Collection[str]) -> Tra
     """
     workloads = measurements.workloads_of(shapes)
 
-    def is_known(workload: str) -> bool:
+    def is_training(workload: str) -> bool:
         return workload.partition("-")[0] != Family.TPCH and workload not in workloads
 
-    return measurements.training_plan(is_known)
+    return measurements.training_plan(is_training)
 
 
 def all_cases(settings: Settings) -> Cases:
@@ -148,10 +148,10 @@ def _cases(settings: Settings) -> list[Row]:
                 for each, prediction in zip(runs, predictions, strict=True)
             ]
         analytic = np.array([each.features.analytic_log_seconds for each in questions])
-        rows += _told(runs, ANALYTIC, information, analytic)
+        rows += _point_rows(runs, ANALYTIC, information, analytic)
     # What a scan reads is in a plan before it runs as well.
     scanned = np.log1p([each.plan.workflow.source_rows for each in plans])
-    return [*rows, *_told(runs, ON_ROWS, KNOWN_BEFORE, _regressed(runs, scanned))]
+    return [*rows, *_point_rows(runs, ON_ROWS, ESTIMATED, _regressed(runs, scanned))]
 
 
 def _regressed(runs: Sequence[EvaluationRun], scanned: Floats) -> Floats:
@@ -165,7 +165,7 @@ def _regressed(runs: Sequence[EvaluationRun], scanned: Floats) -> Floats:
     return predictions
 
 
-def _told(
+def _point_rows(
     runs: Sequence[EvaluationRun], predictor_name: str, information: str, predictions: Floats
 ) -> Iterator[Row]:
     for each, prediction in zip(runs, np.exp(predictions).tolist(), strict=True):
@@ -215,7 +215,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """On DuckDB; limits are for the rows that a run counted."""
-    [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
+    [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=ACTUAL)
     rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
     targets = []
     for information in BOTH:

@@ -20,7 +20,7 @@ from fedperf_client.prediction.encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, queries_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
@@ -56,11 +56,11 @@ from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
-ASKED, QUICK_ASKED = 50, 10
+QUERIES, QUICK_QUERIES = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
 """Draws of each home and its queries."""
 
-THE_START, TIMES = "the start alone", "times the start"
+PRETRAINED_ALONE, TIMES = "the start alone", "times the start"
 MOST_TIMES, LEAST_COVERED = 1.10, 0.85
 
 Item = TypeVar("Item")
@@ -154,17 +154,17 @@ def _cell(settings: Settings, name: str) -> Cases:
 
 def _cases(settings: Settings, name: str) -> list[Row]:
     rows: list[Row] = []
-    pretrained, most = shipped_model(), QUICK_ASKED if settings.quick else ASKED
+    pretrained, most = shipped_model(), QUICK_QUERIES if settings.quick else QUERIES
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        queries = some(_questions(HOMES[name].query_platform), most, rng)
+        queries = some(_platform_executions(HOMES[name].query_platform), most, rng)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
-            questions = queries_with(plans, information)
-            homes = {OURS: History.from_executions(held), THE_START: NOTHING}
+            inputs = queries_with(plans, information)
+            homes = {OURS: History.from_executions(held), PRETRAINED_ALONE: NOTHING}
             for who, home in homes.items():
-                predictions = with_pretrained_model(home, questions, pretrained, seed=settings.seed)
+                predictions = with_pretrained_model(home, inputs, pretrained, seed=settings.seed)
                 rows += [
                     PredictionLabel(situation(name), who, each.workload, information).predicted(
                         each.runtime_seconds, prediction, draw=draw
@@ -194,7 +194,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
         yield from sorted(executions_of(path), key=lambda each: each.finished_at)[:CAMPAIGN_RUNS]
 
 
-def _questions(platform: Platform) -> list[Execution]:
+def _platform_executions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
         return list(_held_out_on_spark())
     there = (each for part in UNSEEN for each in _parts()[part])
@@ -216,7 +216,9 @@ def rows_of(cases: Cases) -> list[Row]:
     for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
         row = figures(group)
         if name == OURS:
-            pretrained = where(cases, situation=of, predictor=THE_START, information=information)
+            pretrained = where(
+                cases, situation=of, predictor=PRETRAINED_ALONE, information=information
+            )
             change = PairedComparison.by_groups(
                 log_q(group), log_q(pretrained), groups=labels(group)
             )
@@ -236,7 +238,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     targets = []
     for name in HOMES:
         of = situation(name)
-        [row] = where(rows, situation=of, predictor=OURS, information=TRUE_ROWS)
+        [row] = where(rows, situation=of, predictor=OURS, information=ACTUAL)
         what = f"{of}: median q-error over the start's own"
         targets.append(most_target(what, row, TIMES, MOST_TIMES))
         targets.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))

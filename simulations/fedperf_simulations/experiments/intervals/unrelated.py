@@ -39,7 +39,7 @@ from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
-ASKED, QUICK_ASKED = 50, 10
+QUERIES, QUICK_QUERIES = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
 RUNS = (1, 24, 240)
 NOISE_SD = 0.1
@@ -94,17 +94,17 @@ def _cell(settings: Settings, task: tuple[str, str]) -> Cases:
 
 def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     rows: list[Row] = []
-    asked_most = QUICK_ASKED if settings.quick else ASKED
+    most_queries = QUICK_QUERIES if settings.quick else QUERIES
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(home)])
-        own, queries, rest = _divided(HOMES[home], asked_most, rng)
-        questions = [PlanOnCluster(each.plan, each.cluster) for each in queries]
-        before = _predictions(own, questions)
+        own, queries, rest = _divided(HOMES[home], most_queries, rng)
+        inputs = [PlanOnCluster(each.plan, each.cluster) for each in queries]
+        before = _predictions(own, inputs)
         added = _added(kind, own, rest, rng)
         medians: dict[int, Floats] = {}
         for runs in RUNS:
             noise = NOISE_SD * rng.standard_normal(runs)
-            medians[runs], widths = _predictions([*own, *_repeated(added, noise, own)], questions)
+            medians[runs], widths = _predictions([*own, *_repeated(added, noise, own)], inputs)
             apart = np.abs(medians[runs] - before[0])
             again = np.abs(medians[runs] - medians[RUNS[1]]) if runs == RUNS[-1] else apart * 0
             changes = zip(
@@ -119,13 +119,11 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
 
 
 def _predictions(
-    executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
+    executions: Sequence[Execution], inputs: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
     """Return log medians, and logs of the log widths."""
     training = sorted(executions, key=lambda each: each.finished_at)
-    predictions = with_pretrained_model(
-        History.from_executions(training), questions, shipped_model()
-    )
+    predictions = with_pretrained_model(History.from_executions(training), inputs, shipped_model())
     widths = np.log([each.upper_seconds / each.lower_seconds for each in predictions])
     return np.log([each.median_seconds for each in predictions]), np.log(widths)
 

@@ -37,7 +37,7 @@ from fedperf_simulations.baselines.cost_models import (
     wayang,
 )
 from fedperf_simulations.baselines.platform_rules import PER_CLASS, constant_rules
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH
 from fedperf_simulations.corpus.comparisons import FOLDS, Case
 from fedperf_simulations.corpus.measured_log import Role
 from fedperf_simulations.corpus.measurement import one_core_for_trials
@@ -60,16 +60,16 @@ from fedperf_simulations.experiments.platform_choice.models import (
     baseline,
     best_alone,
     beyond,
+    choice_row,
     chosen_plan,
     covered_row,
-    least_said,
+    least_predicted,
     mixed_rows,
     named_with,
     prediction_rows,
     rerun_row,
     robust_plan,
     rules_of_thumb,
-    said_of,
 )
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
@@ -245,7 +245,7 @@ def _mixed(settings: Settings, predictions: Sequence[ModelPredictions]) -> list[
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
     rivals = {
-        named_with(each.model, each.information): least_said(each, cases)
+        named_with(each.model, each.information): least_predicted(each, cases)
         for each in predictions
         if each.model in (GGFN, *RIVALS)
     }
@@ -284,14 +284,14 @@ def _rerun(
         plan, name = chosen_plan(case, model, head, information=each), named_with(CHOICE, each)
         assignments[name] = plan
         assignments[named_with(ROBUST, each)] = robust_plan(case, plan, model, information=each)
-        row = {**row, **said_of(case, plan, model, name=name, information=each)}
+        row = {**row, **choice_row(case, plan, model, name=name, information=each)}
     return {**rerun_row(case, assignments, rerun), **row}
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
     """With the rows that a run counted."""
     mixed = {r["chooser"]: number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
-    rows = [row for row in rows if row.get(INFORMATION) == TRUE_ROWS]
+    rows = [row for row in rows if row.get(INFORMATION) == ACTUAL]
     error = {r["model"]: number(r["relative error"]) for r in rows if r.get("family") == ALL}
     alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
     ours, [choice_row] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]

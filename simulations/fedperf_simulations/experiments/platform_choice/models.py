@@ -58,13 +58,13 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
-from fedperf_simulations.corpus.cardinality_mode import TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, workflow_with
 from fedperf_simulations.corpus.comparisons import Case, folds_of
-from fedperf_simulations.corpus.training_set import IsKnown, Measurements
+from fedperf_simulations.corpus.training_set import Measurements, TrainingFilter
 from fedperf_simulations.experiments.platform_choice.tables import (
     FAILED,
+    LOG_COLUMNS,
     NEAR,
-    SAID,
     ModelPredictions,
     case_queries,
 )
@@ -99,7 +99,7 @@ class Folds:
         """Return the cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
-    def is_training(self, fold: int) -> IsKnown:
+    def is_training(self, fold: int) -> TrainingFilter:
         """Return a predicate for the workloads that a model of the fold trains on."""
         return lambda workload: self.fold_of.get(workload) != fold
 
@@ -151,9 +151,9 @@ def prediction_rows(folds: Folds, learn: Callable[[int], PredictLog], fold: int)
     """
     predict_log = learn(fold)
     for case in folds.held_out_cases(fold):
-        predictions = [predict_log(case_queries(case, each)).tolist() for each in SAID]
+        predictions = [predict_log(case_queries(case, each)).tolist() for each in LOG_COLUMNS]
         for seconds in zip(*predictions, strict=True):
-            yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
+            yield {"case": case.name, **dict(zip(LOG_COLUMNS.values(), seconds, strict=True))}
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
@@ -166,7 +166,7 @@ ROBUST = "our choice, where a difference can be told"
 FASTEST = "fastest"
 BEST_ALONE = "best single platform of each case"
 BEST_ALONE_AGAIN = "best single platform of each case, by interleaved runs"
-LOG_SAID, HALF_WIDTH = "log seconds said", "half width"
+LOG_PREDICTED, HALF_WIDTH = "log seconds said", "half width"
 RERUN = 8
 """So many of the fastest assignments run again."""
 
@@ -212,7 +212,7 @@ class Rerun:
 
 def named_with(chooser: str, information: str) -> str:
     """Return a chooser that was given that."""
-    return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
+    return chooser if information == ACTUAL else f"{chooser}, {information}"
 
 
 def chosen_plan(
@@ -246,18 +246,18 @@ def robust_plan(
     of_choice, *others = mix.predict(queries)
     medians = [each.median_seconds for each in others]
     best = int(np.argmin(medians))
-    is_told = probability_faster(of_choice, others[best]) >= SURE
-    return choice if is_told else single[best]
+    is_distinguishable = probability_faster(of_choice, others[best]) >= SURE
+    return choice if is_distinguishable else single[best]
 
 
-def said_of(
+def choice_row(
     case: Case, choice: Assignment, predict_log: PredictLog, *, name: str, information: str
 ) -> Row:
     """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
     query = PlanOnCluster(Plan(workflow_with(case.workflow, information), choice), case.cluster)
     [log_seconds] = predict_log([query]).tolist()
     return {
-        f"{name}, {LOG_SAID}": log_seconds,
+        f"{name}, {LOG_PREDICTED}": log_seconds,
         f"{name}, {HALF_WIDTH}": pretrained_half_width(query),
     }
 
@@ -267,7 +267,7 @@ def covered_row(cells: Sequence[Row], name: str) -> Row:
     seconds = np.array([_number(each[name]) for each in cells])
     predicted, width = (
         np.array([_number(each[f"{name}, {what}"]) for each in cells])
-        for what in (LOG_SAID, HALF_WIDTH)
+        for what in (LOG_PREDICTED, HALF_WIDTH)
     )
     hits = (np.abs(np.log(seconds) - predicted) <= width).astype(float)
     covered = float(hits.mean())
@@ -308,7 +308,9 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
     return assignments
 
 
-def least_said(predictions: ModelPredictions, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+def least_predicted(
+    predictions: ModelPredictions, cases: Sequence[Case]
+) -> Mapping[str, Assignment]:
     """Return a model's choice among all assignments that were measured, by case."""
     return {
         case.name: list(case.seconds)[int(np.argmin(predictions.log_seconds[case.name]))]

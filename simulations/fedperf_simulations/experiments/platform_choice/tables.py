@@ -4,7 +4,7 @@ A model predicts the log seconds of each plan of a case, in their order.
 
 Labels between measured sizes follow each rule of `cold_start`, in the published setting: all
 workflows run on small inputs, few on medium and large ones. Of every plan of a series the rule gets
-the sizes in `TOLD` and labels the others.
+the sizes in `TRAINING_ROWS` and labels the others.
 
 The charts are like figures 6 to 9 of the GGFN paper: run time per platform over input size, one
 per task of the paper: word count, PageRank, embeddings of words, credit analysis. Every
@@ -28,7 +28,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cold_start import RULES, Floats, Rule
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED, workflow_with
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
@@ -36,9 +36,9 @@ from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import PairedComparison
 
 ALL = "all"
-SAID: Mapping[str, str] = {
-    TRUE_ROWS: "log seconds",
-    KNOWN_BEFORE: "log seconds, known before",
+LOG_COLUMNS: Mapping[str, str] = {
+    ACTUAL: "log seconds",
+    ESTIMATED: "log seconds, known before",
 }
 """Columns of a model's predictions, by its information."""
 
@@ -66,16 +66,14 @@ class ModelPredictions:
 
     model: str
     log_seconds: Mapping[str, Floats]
-    information: str = TRUE_ROWS
+    information: str = ACTUAL
 
     @classmethod
-    def of(
-        cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS
-    ) -> "ModelPredictions":
+    def of(cls, model: str, rows: Sequence[Row], information: str = ACTUAL) -> "ModelPredictions":
         """Return the predictions from a row per plan, those of a case in their order."""
         by_case: dict[str, list[float]] = {}
         for row in rows:
-            by_case.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
+            by_case.setdefault(str(row["case"]), []).append(number(row[LOG_COLUMNS[information]]))
         logs = {case: np.array(values) for case, values in by_case.items()}
         return cls(model, logs, information)
 
@@ -290,7 +288,7 @@ def _figures(predictions: ModelPredictions, cases: Sequence[Case]) -> dict[str, 
     }
 
 
-TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
+TRAINING_ROWS = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
 """Many small sizes and one large: the degree-5 polynomial needs six."""
 
 
@@ -313,7 +311,7 @@ def _rule_ratios(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[F
     errors: list[Floats] = []
     negative = 0
     for rows, seconds in curves:
-        is_training = np.isin(rows, TOLD)
+        is_training = np.isin(rows, TRAINING_ROWS)
         labels = rule(rows[is_training], seconds[is_training], rows[~is_training])
         negative += int(np.sum(~(labels > 0)))
         errors.append(np.abs(labels / seconds[~is_training] - 1))
@@ -328,7 +326,7 @@ def _curves(series: Sequence[Case]) -> Iterator[tuple[Floats, Floats]]:
             if seconds < math.inf:
                 curves[case.workload, plan][case.rows] = seconds
     for sizes in curves.values():
-        if set(TOLD) < sizes.keys():
+        if set(TRAINING_ROWS) < sizes.keys():
             rows = np.array(sorted(sizes), dtype=np.float64)
             yield rows, np.array([sizes[int(each)] for each in rows])
 

@@ -121,7 +121,7 @@ def _operators(rng: np.random.Generator) -> list[Operator]:
     return placed
 
 
-WARM_QUESTIONS = 200
+WARM_QUERIES = 200
 OTHER_CORES = 12
 """That no execution ran on, between those that some did."""
 
@@ -193,10 +193,10 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     """CPU milliseconds of one query, the medians."""
     with ExecutionStore.open(home.store) as store:
         ensemble = load_or_fit(home.predictor, store, FetchedModels(home.models))
-    executions = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
-    queries = [_question(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
-    unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
-    new = [_question(each, each.cluster.cores) for each in unseen]
+    executions = made_up(seed, max(0, stored - WARM_QUERIES * PER_WORKLOAD), stored)
+    queries = [_query(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
+    unseen = made_up(seed, stored, stored + WARM_QUERIES)
+    new = [_query(each, each.cluster.cores) for each in unseen]
     _query_ms(ensemble.predictor, new[:1])
     ensemble.save(write_private)
     return {
@@ -206,7 +206,7 @@ def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
     }
 
 
-def _question(execution: Execution, cores: int) -> PlanOnCluster:
+def _query(execution: Execution, cores: int) -> PlanOnCluster:
     return PlanOnCluster(execution.plan, replace(execution.cluster, cores=cores))
 
 

@@ -65,7 +65,7 @@ def test_new_participant_without_fetched_models_has_the_pretrained_error(tmp_pat
     found = new_participant_with((), asked, FetchedModels(tmp_path), shipped=shipped)
     assert (found.own_runs, found.alone) == (0, None)
     assert found.joined == found.start != found.shipped
-    assert not found.change.is_told
+    assert not found.change.is_distinguishable
 
 
 @pytest.mark.slow

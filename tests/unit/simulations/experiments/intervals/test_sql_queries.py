@@ -10,7 +10,7 @@ import pytest
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.corpus.sql.session_set import SqlRun, write_runs
 from fedperf_simulations.corpus.sql.sessions import SqlStep
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
@@ -112,7 +112,7 @@ def test_held_out_sql_part_reports_errors_by_family_storage_and_size(
     settings = Settings(seed=0, out=set_of_judged, quick=True)
     cases = PART.cases(settings)
     for name in (OURS, SHIPPED, ANALYTIC):
-        for information in (TRUE_ROWS, KNOWN_BEFORE):
+        for information in (ACTUAL, ESTIMATED):
             assert len(where(cases, predictor=name, information=information)) == 24
     assert len(where(cases, predictor=ON_ROWS)) == 24
     assert {each[GROUP] for each in cases} == {

@@ -11,7 +11,7 @@ from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.baselines.prefixes import plan_prefix
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.corpus.comparisons import FOLDS
 from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.experiments.platform_choice.models import Folds, prediction_rows
@@ -92,9 +92,9 @@ def test_fold_predictions_cover_each_plan_with_both_cardinality_modes() -> None:
         return predict_log
 
     rows = list(prediction_rows(folds, learn, 0))
-    for information, expected in ((TRUE_ROWS, [0.5, 1.5]), (KNOWN_BEFORE, [2.5, 3.5])):
+    for information, expected in ((ACTUAL, [0.5, 1.5]), (ESTIMATED, [2.5, 3.5])):
         said = ModelPredictions.of("model", rows, information)
         assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
             each.name: expected for each in folds.held_out_cases(0)
         }
-    assert len(case_queries(folds.held_out_cases(0)[0], KNOWN_BEFORE)) == 2
+    assert len(case_queries(folds.held_out_cases(0)[0], ESTIMATED)) == 2

@@ -10,7 +10,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.experiments.platform_choice.models import (
     BEST_ALONE_AGAIN,
@@ -19,14 +19,14 @@ from fedperf_simulations.experiments.platform_choice.models import (
     RERUN,
     best_alone,
     beyond,
+    choice_row,
     chosen_plan,
     covered_row,
-    least_said,
+    least_predicted,
     mixed_rows,
     rerun_row,
     robust_plan,
     rules_of_thumb,
-    said_of,
     sinks_at_home,
 )
 from fedperf_simulations.experiments.platform_choice.tables import ModelPredictions
@@ -97,8 +97,8 @@ def test_best_alone_returns_the_fastest_single_platform_of_each_case() -> None:
 
 def test_baseline_choice_is_made_among_all_measured_assignments() -> None:
     logs = np.log(list(exhaustive().seconds.values()))
-    assert least_said(ModelPredictions("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
-    assert least_said(ModelPredictions("false", {"x1": -logs}), [exhaustive()]) == {
+    assert least_predicted(ModelPredictions("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
+    assert least_predicted(ModelPredictions("false", {"x1": -logs}), [exhaustive()]) == {
         "x1": everywhere(PANDAS)
     }
 
@@ -123,12 +123,12 @@ def test_robust_plan_ignores_savings_below_the_prediction_error(
         mixed = [len(set(each.plan.platforms)) > 1 for each in queries]
         return np.where(mixed, -saved, np.where(on_polars, 0.0, 5.0))
 
-    assert robust_plan(exhaustive(), MIXED, predict_log, information=TRUE_ROWS) == expected
+    assert robust_plan(exhaustive(), MIXED, predict_log, information=ACTUAL) == expected
 
 
 def test_mixed_plan_coverage_uses_the_pretrained_interval_width() -> None:
-    about = said_of(
-        exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=TRUE_ROWS
+    about = choice_row(
+        exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=ACTUAL
     )
     width = float(str(about[f"{CHOICE}, half width"]))
     cells = [{**about, CHOICE: math.exp(share * width)} for share in (-0.9, 0.9, 1.1, 2.0)]
@@ -152,5 +152,5 @@ def test_chosen_plan_before_a_run_uses_estimated_cardinalities_only() -> None:
         rows.update(each.plan.workflow.operators[1].output_rows for each in queries)
         return np.zeros(len(queries))
 
-    chosen_plan(exhaustive(), predict_log, shipped_surrogate(), information=KNOWN_BEFORE)
+    chosen_plan(exhaustive(), predict_log, shipped_surrogate(), information=ESTIMATED)
     assert list(rows) == [pytest.approx(1000 / 3)]

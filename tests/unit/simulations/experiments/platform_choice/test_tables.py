@@ -9,7 +9,7 @@ import pytest
 from fedperf_shared.model import pretrained
 from fedperf_shared.model.pretrained import PretrainedWidth
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.experiments.platform_choice.tables import (
     ModelPredictions,
     accuracy_rows,
@@ -86,11 +86,11 @@ def test_paired_rows_compare_models_case_by_case() -> None:
 
 
 def test_paired_rows_compare_models_with_the_same_cardinality_mode() -> None:
-    before = [replace(each, information=KNOWN_BEFORE) for each in (said(1.2), rival())]
+    before = [replace(each, information=ESTIMATED) for each in (said(1.2), rival())]
     predictions = [said(1.1), rival(), *before]
     rows = [row for each in predictions for row in case_rows(each, [FIRST, SECOND])]
     found = [row for row in paired_rows(rows, "model") if row["less"] == "relative error"]
-    assert [row["information"] for row in found] == [TRUE_ROWS, KNOWN_BEFORE]
+    assert [row["information"] for row in found] == [ACTUAL, ESTIMATED]
     assert found[1]["mean"] == pytest.approx((-0.3 + 0.15) / 2)
 
 
@@ -124,7 +124,7 @@ def test_chosen_row_coverage_includes_the_width_of_estimates(
     off = said(5.0).log_seconds
     covered = [
         chosen_row(ModelPredictions("model", off, each), [FIRST, SECOND])["covered"]
-        for each in (TRUE_ROWS, KNOWN_BEFORE)
+        for each in (ACTUAL, ESTIMATED)
     ]
     assert covered == [0.0, 1.0]
 
