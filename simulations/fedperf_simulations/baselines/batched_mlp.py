@@ -15,7 +15,7 @@ from torch import Tensor
 
 HIDDEN = 64
 RATE, LAST_RATE = 1e-3, 5e-5
-"""Of Adam: at the first step of a segment and, by a cosine, at its last."""
+"""Learning rates of Adam: at the first step of a segment and, by a cosine, at its last."""
 
 Penalty = Callable[["SeedModels"], Tensor]
 
@@ -34,7 +34,7 @@ class SeedModels:
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """All of them; what belongs to one seed is at its place of the first axis."""
+        """All of them. What belongs to one seed is at its place of the first axis."""
         return (*self.weights, *self.biases)
 
     @classmethod
@@ -45,7 +45,7 @@ class SeedModels:
 
     @classmethod
     def draw(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
-        """Untrained, each seed from its own generator; as torch draws linear layers."""
+        """Untrained, each seed from its own generator. As torch draws linear layers."""
         weights, biases = [], []
         sizes = (inputs, HIDDEN, HIDDEN, 1)
         for rows, columns in pairwise(sizes):
@@ -86,7 +86,7 @@ class SeedModels:
         return gradients
 
     def gradients(self, layers: Sequence[Tensor], at_layers: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the loss, summed over rows, by parameter; from `layers` and `back`."""
+        """Gradients of the loss, summed over rows, by parameter. From `layers` and `back`."""
         products = [torch.bmm(a.mT, d) for a, d in zip(layers[:-1], at_layers, strict=True)]
         return [*products, *(each.sum(dim=1, keepdim=True) for each in at_layers)]
 

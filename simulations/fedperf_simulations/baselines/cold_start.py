@@ -18,7 +18,7 @@ from fedperf_shared.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Rule = Callable[[Floats, Floats, Floats], Floats]
-"""Measured rows [points], ascending; their seconds [points]; requested rows -> seconds."""
+"""Measured rows [points], ascending. Their seconds [points]. Requested rows -> seconds."""
 
 INTERPOLATED, FITTED = 5, 3
 """Degrees of the two polynomials."""
@@ -41,7 +41,7 @@ class TooFewSizesError(InvalidInputError):
 
 
 def published(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """Mean of a degree-5 interpolation and a degree-3 fit in seconds over rows; may be negative.
+    """Mean of a degree-5 interpolation and a degree-3 fit in seconds over rows. May be negative.
 
     With more than six sizes the degree-5 polynomial is fitted to them as well.
 
@@ -56,13 +56,19 @@ def published(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
 
 
 def published_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """Return the published rule on logarithms of rows and seconds; errors as `published`."""
+    """Return the published rule on logarithms of rows and seconds.
+
+    Raises the errors of `published`.
+    """
     _require(rows, queries, INTERPOLATED + 1)
     return np.exp(published(np.log(rows), np.log(seconds), np.log(queries)))
 
 
 def monotone_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """PCHIP through the logarithms of rows and seconds; errors as `published`, from 2 sizes on."""
+    """Return PCHIP through the logarithms of rows and seconds, from 2 sizes on.
+
+    Raises the errors of `published`.
+    """
     from scipy.interpolate import PchipInterpolator
 
     _require(rows, queries, 2)

@@ -55,7 +55,7 @@ from fedperf_simulations.model.fit import (
 from fedperf_simulations.model.ggfn import GGFN
 
 MOST_OPERATORS = 16
-"""Operators of a padded vector; those of longer plans that come later are left out."""
+"""Operators of a padded vector. Those of longer plans that come later are left out."""
 
 _KINDS = slice(0, len(OperatorKind))
 _PLATFORMS = slice(28, 28 + len(NAMED_PLATFORMS))
@@ -135,7 +135,7 @@ class PlatformCosts:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the loads of one property file; errors as `WayangCosts.read`."""
+        """Return the loads of one property file. Raises the errors of `WayangCosts.read`."""
         try:
             text = path.read_text()
         except OSError as error:
@@ -177,7 +177,7 @@ class WayangCosts:
         return cls(java, spark)
 
     def seconds(self, plan: Plan, cluster: ClusterConfig) -> float:
-        """Estimated run time; a switch between Java and Spark collects and distributes rows."""
+        """Estimated run time. A switch between Java and Spark collects and distributes rows."""
         operators = plan.workflow.operators
         total = self.spark.start_seconds if Platform.SPARK in plan.platforms else 0.0
         for each, platform in zip(operators, plan.platforms, strict=True):
@@ -227,10 +227,10 @@ def _value(node: ast.expr, rows: Mapping[str, float]) -> float:
 
 
 LAYERS, WIDTH = 8, 256
-"""Of the deep network."""
+"""Layers of the deep network and their width."""
 
 COLUMNS_PER_SPLIT = 0.4
-"""Of the forest."""
+"""Share of the forest's columns that a split considers."""
 
 BOOSTING = {
     "learning_rate": 0.05,
@@ -242,7 +242,7 @@ BOOSTING = {
     "force_row_wise": True,
     "verbosity": -1,
 }
-"""What one would try first; nothing was searched."""
+"""Usual values. No search was made."""
 
 _BATCH = 64
 _TOGETHER = 8
@@ -441,7 +441,7 @@ def analytic() -> CostModel:
 
 
 def wayang(directory: Path) -> CostModel:
-    """Wayang's hand-tuned linear costs; errors as `WayangCosts.read`."""
+    """Wayang's hand-tuned linear costs. Raises the errors of `WayangCosts.read`."""
     costs = WayangCosts.read(directory)
 
     def learn(training_plan: TrainingPlan) -> PredictLog:

@@ -33,7 +33,7 @@ FEWEST = 2
 
 
 def ridge(training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Linear in the features; the mean where there is one row."""
+    """Linear in the features. The mean where there is one row."""
     from sklearn.linear_model import RidgeCV
 
     if len(training) < FEWEST:

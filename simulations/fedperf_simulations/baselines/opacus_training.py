@@ -1,4 +1,4 @@
-"""DP-SGD of GGFN by Opacus: its optimizer clips, adds the noise and steps; its accountant counts.
+"""DP-SGD of GGFN by Opacus: its optimizer clips, adds the noise and steps. Its accountant counts.
 
 Opacus' `GradSampleModule`, with hooks or with functorch, takes the first dimension of a layer's
 input for the batch. Of a batch of plans that dimension counts operators, so a sample would be an

@@ -31,7 +31,7 @@ class PlatformRule:
     platforms: Mapping[OperatorClass, Platform]
 
     def plan(self, program: Program, workflow: Workflow) -> Assignment:
-        """Return the rule's plan of a workflow; a sink runs where its input does."""
+        """Return the rule's plan of a workflow. A sink runs where its input does."""
         platforms: list[Platform] = []
         for step, operator in zip(program.steps, workflow.operators, strict=True):
             able = supporting(step.operation)

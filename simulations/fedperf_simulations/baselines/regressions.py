@@ -7,7 +7,7 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats
 
 MACHINES, SIZE, OTHER = (-0.7, 0.35), (0.9, 0.3), (0.0, 0.3)
-"""Mean and deviation of slopes; of others per standard deviation of the column."""
+"""Mean and deviation of slopes. Other slopes are per standard deviation of the column."""
 
 LEVEL_SD, NOISE = 100.0, 0.1
 """Prior deviations in log seconds: of the level, and of configurations from the line."""
@@ -80,6 +80,6 @@ def ernest_parts(training: Floats, logs: Floats, queries: Floats) -> Floats:
 
 
 def _terms(rows: Floats, middle: float) -> Floats:
-    """In the order in which they are trusted, [rows, 4]."""
+    """Return Ernest's terms in the order in which a fit adds them, [rows, 4]."""
     machines, size = np.exp(rows[:, 0]), np.exp(rows[:, 1] - middle)
     return np.column_stack([size / machines, np.ones(len(rows)), rows[:, 0], machines])

@@ -57,13 +57,13 @@ SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
 
 OWN_SDS = (0.0, 0.03, 0.1, 0.3)
-"""How far the own dependence on the features goes, log seconds."""
+"""Standard deviations of the own dependence on the features, log seconds."""
 
 LENGTHS = (0.4, 0.8, 1.6)
 """Over which it changes, where own executions span [-1, 1]."""
 
 NOISE_SDS = (0.03, 0.1, 0.3, 0.6)
-"""Of one execution, log seconds."""
+"""Standard deviations of one execution, log seconds."""
 
 LEAST_SHARE = 1e-3
 """Numbers of the grid that are less likely than this are left out of the average."""
@@ -184,7 +184,7 @@ _GRID = tuple(
 
 
 def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_GridPoint]:
-    """Yield every point of the grid; posteriors lack the constant that all share."""
+    """Yield every point of the grid. Posteriors lack the constant that all share."""
     departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
     for numbers in _GRID:
         alike = 1 if numbers.own_sd > 0 else len(LENGTHS)

@@ -88,7 +88,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def folds_of(cases: Iterable[Case], *, seed: int) -> dict[str, int]:
-    """Return the fold of every workload; each role and family is split evenly."""
+    """Return the fold of every workload. Each role and family is split evenly."""
     kinds: dict[tuple[Role, Family], set[str]] = defaultdict(set)
     for case in cases:
         kinds[case.role, case.family].add(case.workload)

@@ -63,7 +63,7 @@ PRIOR_SD = 1.0
 """Standard deviation of a log price: a factor of e either way."""
 
 SPEEDUP_SD = 0.15
-"""Of the power by which more cores help."""
+"""Prior standard deviation of the exponent of cores."""
 
 _ROW = {
     OperatorKind.FILE_SOURCE: 5e-9,
@@ -175,7 +175,7 @@ PRIORS: Mapping[Platform, Mapping[str, float]] = MappingProxyType(
         Platform.UNASSIGNED: _VECTORS,
     }
 )
-"""Seconds for each unit of `UNITS`, and the power `speedup`, by platform; kin stand first."""
+"""Seconds for each unit of `UNITS`, and the power `speedup`, by platform. Kin stand first."""
 
 KIN: Mapping[Platform, Platform] = MappingProxyType(
     {
@@ -331,7 +331,7 @@ class PriceReport:
 
 
 def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
-    """Fit and write the prices; the same for the same measurements.
+    """Fit and write the prices. The same measurements give the same prices.
 
     Raises:
         MissingDataError: nothing was measured.

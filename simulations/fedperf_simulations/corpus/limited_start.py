@@ -18,7 +18,7 @@ LIMITED_MODEL_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
 
 
 def load_limited_model() -> Checkpoint:
-    """Return the checkpoint; errors as `load_checkpoint`."""
+    """Return the checkpoint. Raises the errors of `load_checkpoint`."""
     return load_checkpoint(LIMITED_MODEL_PATH)
 
 

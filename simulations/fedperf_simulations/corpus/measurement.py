@@ -110,7 +110,7 @@ def measure(
     console: Console | None = None,
     at_most: int | None = None,
 ) -> MeasuringSummary:
-    """Run every task that the log lacks and append its result; safe to kill and repeat.
+    """Run every task that the log lacks and append its result. Safe to kill and repeat.
 
     Args:
         design: what to measure; a log of another one is refused.

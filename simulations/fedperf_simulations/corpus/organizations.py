@@ -61,7 +61,7 @@ ALDER_SHARE = 0.45
 
 HELD_OUT_SHARE = 0.08
 HELD_OUT_SHARE_OF_SMALL = 0.45
-"""Of an organization's workloads, those that it never gets to see."""
+"""Share of an organization's workloads that it never sees."""
 
 
 @unique
@@ -103,7 +103,7 @@ DECLARED = {
 
 
 def split(executions: Iterable[Execution]) -> dict[WorkloadPart, tuple[Execution, ...]]:
-    """The executions of each part, in the given order; of public workloads the simple ones."""
+    """Return the executions of each part, in the given order. Public ones are the simple ones."""
     parts: dict[WorkloadPart, list[Execution]] = {part: [] for part in WorkloadPart}
     placed: dict[str, WorkloadPart] = {}
     for execution in executions:
@@ -324,14 +324,14 @@ class WorkloadSplit:
 
 
 def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
-    """Return the workloads of each segment; errors as `private_executions`."""
+    """Return the workloads of each segment. Raises the errors of `private_executions`."""
     return tuple(
         labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
     )
 
 
 def private_executions() -> tuple[tuple[Execution, ...], ...]:
-    """Return one execution of each workload of each segment; no workload is in two of them.
+    """Return one execution of each workload of each segment. No workload is in two of them.
 
     Raises:
         MissingDataError: a measured set is not there.
@@ -404,7 +404,7 @@ def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
 
 
 def first_windows(windows: int) -> tuple[int, ...]:
-    """`FIRST_WINDOWS` of thirteen; of fewer about the same shares."""
+    """Scale `FIRST_WINDOWS` of thirteen to the windows of the period."""
     return tuple(each * windows // 13 for each in FIRST_WINDOWS)
 
 

@@ -158,7 +158,7 @@ def distil_shipped_head(
     start_path: Path = PRETRAINED_PATH,
     path: Path = SHIPPED_SURROGATE,
 ) -> HeadReport:
-    """Distil and write the head; the same for a seed on one machine."""
+    """Distil and write the head. A seed gives the same file on one machine."""
     teacher = predictor(load_checkpoint(start_path))
     workflows = measurements.workflows(lambda _: True)
     head = distill_surrogate(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
@@ -167,10 +167,10 @@ def distil_shipped_head(
 
 
 LEFT_OUT = 5
-"""Of so many shapes one is left out."""
+"""One of this number of shapes is left out."""
 
 SMALL_SHARE = 1 / 30
-"""Of the most rows on a platform, that small inputs have at most."""
+"""Upper bound on small inputs, as a share of the most rows on a platform."""
 
 LEVEL = 0.9
 LEAST_WORKLOADS = 20

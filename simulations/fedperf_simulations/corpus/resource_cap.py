@@ -21,7 +21,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 CAPPED_WORKLOADS = 2_700
 CAPPED_PLATFORMS = (Platform.DUCKDB, Platform.PANDAS)
-"""What the capped set is made of."""
+"""Platforms of the capped set."""
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -59,7 +59,7 @@ class Cap:
 
 @contextmanager
 def joining(cap: Cap, command: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield a command like `command`, whose process is under `cap`; the group goes at the end.
+    """Yield a command like `command`, whose process is under `cap`. The group goes at the end.
 
     Raises:
         ConfigurationError: there are no such control groups, or this process may not use them.

@@ -61,7 +61,7 @@ def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
 def prefixes(
     execution: Execution, program: Program, segment_seconds: Sequence[float]
 ) -> Iterator[MeasuredPlan]:
-    """The first segments of one execution, the first two, ... and so on; never all of them."""
+    """The first segments of one execution, the first two, ... and so on. Never all of them."""
     segments = list(plan_segments(program, execution.plan.platforms).values())
     steps: list[int] = []
     total = 0.0
@@ -105,7 +105,10 @@ class Measurements:
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """Return all sets; of sessions those that were measured; errors as `measured_files`."""
+        """Return all sets, with the sessions that were measured.
+
+        Raises the errors of `measured_files`.
+        """
         compared, training_plans = measured_files(COMPARISONS), measured_files(TRAINING)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}

@@ -54,7 +54,7 @@ FOLDER = "c3o-experiments"
 SLOTS, MEGABYTES, RUNTIME = "slots", "data_size_MB", "gross_runtime"
 
 FEATURES = 5
-"""Log slots, log megabytes, and up to three parameters of the job; 0 where a job has fewer."""
+"""Log slots, log megabytes, and up to three parameters of the job. 0 where a job has fewer."""
 
 SLOT_BOUNDS: Bounds = (8, 96)
 MEGABYTE_BOUNDS: Bounds = (100, 32_000)
@@ -106,7 +106,7 @@ class PublicJob:
         return scaled
 
     def physics(self, columns: Mapping[str, Floats]) -> Floats:
-        """Return log seconds that reading the data takes, [configurations]; fixed beforehand."""
+        """Return log seconds that reading the data takes, [configurations]. Fixed beforehand."""
         passes = columns[self.passes] if isinstance(self.passes, str) else self.passes
         reading = columns[MEGABYTES] * passes / (MEGABYTES_PER_SECOND * columns[SLOTS])
         return np.asarray(np.log(START_SECONDS + reading), dtype=np.float64)
@@ -292,7 +292,7 @@ def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfig
 
 
 def _organizations(job: PublicJob, machines: Texts, columns: Mapping[str, Floats]) -> Texts:
-    """A cell is one organization; a large one is cut by the job's column."""
+    """A cell is one organization. A large one is cut by the job's column."""
     names = [f"{job.name} {machine}" for machine in machines]
     if job.cut is None:
         return np.array(names)
@@ -318,7 +318,7 @@ def _joined(tables: Sequence[JobConfigurations]) -> JobConfigurations:
 
 
 def _scaled(job: str, name: str, values: Floats, bounds: Bounds) -> Floats:
-    """Into [-1, 1], linear in the log unless the box touches 0; 0 where the box is a point."""
+    """Into [-1, 1], linear in the log unless the box touches 0. 0 where the box is a point."""
     _require_inside(job, name, values, bounds)
     lower, upper = bounds
     if not lower < upper:
@@ -348,7 +348,7 @@ MOST_TRAINING_MEGABYTES: Mapping[str, float] = {
     "kmeans": 16_000,
     "pagerank": 284,
 }
-"""By job, in the order of the published tables."""
+"""Largest training inputs by job, in the order of the published tables."""
 
 _WORDS = frozenset({"machine_type"})
 _FOLLOW = frozenset({"slots", "memory", RUNTIME})
@@ -541,7 +541,7 @@ def _of_job(data: Path | None, job: str, cut: str) -> Iterator[JobSlice]:
 
 
 def _repeats(executions: Executions) -> Iterator[Floats]:
-    """In the order of `medians`."""
+    """Yield the repeats of each configuration in the order of `medians`."""
     repeats: dict[tuple[float | str, ...], list[float]] = defaultdict(list)
     rows = zip(*executions.table.values(), strict=True)
     for row, seconds in zip(rows, executions.seconds.tolist(), strict=True):

@@ -88,7 +88,7 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
 
 
 def is_measured(folder: str) -> bool:
-    """Return whether that set is there; sets that come later may not be."""
+    """Return whether that set is there. Sets that come later may not be."""
     return any(measured_directory(folder).glob("*.parquet"))
 
 

@@ -94,7 +94,7 @@ def code_of(name: str, values: Sequence[str], names: Sequence[str]) -> Codes:
 
 
 def scaled(values: Floats, lower: float, upper: float) -> Floats:
-    """`values` linearly so that the bounds become -1 and 1; what lies outside is moved there.
+    """`values` linearly so that the bounds become -1 and 1. What lies outside is moved there.
 
     Raises:
         InvalidInputError: a value is not a number.

@@ -71,7 +71,7 @@ LEVEL, PLATFORM, LINE, KIND, OWN_KIND, SMOOTH, OWN_SMOOTH, POINT = (
 kind of access, per kind and platform, smooth over size, the same per platform, per point."""
 
 _SIZE_STEP = 0.1
-"""Of log2 GiB: sizes closer than that are one point."""
+"""Step in log2 GiB. Closer sizes are one point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

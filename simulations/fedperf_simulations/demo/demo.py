@@ -52,7 +52,7 @@ Left = tuple[tuple[OrganizationResult, ...], tuple[RoundSummary, ...]]
 
 
 def run_demo(world: DemoWorkspace, executions: list[Execution], stages: Stages) -> DemoSummary:
-    """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
+    """The whole demo on a directory that `world.fresh_directory` made. Writes summary and report.
 
     Raises:
         FedperfError: a step failed; the message names it and its log.

@@ -77,7 +77,7 @@ def join_all(
 def live_through(
     world: DemoWorkspace, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
 ) -> tuple[RoundSummary, ...]:
-    """Return the whole period, and its round; then coordinator and daemons have ended.
+    """Return the whole period, and its round. Then coordinator and daemons have ended.
 
     Raises:
         StepFailedError: a program ended, or the round did not close.
@@ -121,7 +121,7 @@ def _start_coordinator(
 
 
 def _join_and_start(world: DemoWorkspace, name: str) -> str:
-    """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
+    """One organization becomes a member and starts its daemon. The fingerprint that it sees."""
     invite = world.server("org add", "org", "add", name, "--json")
     url = str(world.programs.facts(invite)["join_url"])
     join = world.client("join", name, "join", url, "--json")
@@ -166,7 +166,7 @@ def _wait_for_daemons(
 
 
 def _wait(world: DemoWorkspace, is_so: Callable[[], bool], *, until: datetime) -> bool:
-    """Return whether it came true in time; programs that end meanwhile are an error."""
+    """Return whether it came true in time. Programs that end meanwhile are an error."""
     while not is_so():
         world.programs.check()
         if world.clock() >= until:

@@ -1,4 +1,4 @@
-"""The demo's page: one file, no scripts, nothing fetched; a phone shows it whole.
+"""The demo's page: one file, no scripts, nothing fetched. A phone shows it whole.
 
 Everything that is not written here is escaped.
 """

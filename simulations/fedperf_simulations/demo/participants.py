@@ -32,14 +32,14 @@ NEW_PLATFORM = "Polars"
 """Absent from pretraining: one of the families, on a platform of its own."""
 
 OWN_RUNS = 3
-"""Of the new participant, once it has some."""
+"""Runs of the new participant in the case with own runs."""
 
 BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class YearSize:
-    """The size of the year; by default two cores compute it in four minutes.
+    """The size of the year. By default two cores compute it in four minutes.
 
     Attributes:
         windows: of four weeks.
@@ -89,7 +89,7 @@ class YearSize:
         )
 
     def planned(self) -> PlannedSchedule:
-        """Return the schedule of each organization; it declares the mean number run in a window."""
+        """Return the schedule of each organization. It declares the mean number run in a window."""
         windows = 2 * self.cap_window + (self.windows - self.cap_window)
         policy = Policy(
             size_class=SizeClass.LARGE,

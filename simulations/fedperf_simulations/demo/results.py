@@ -22,10 +22,10 @@ NOISE_ALONE = "leaves as noise alone"
 """Text in a daemon's log when a sum was not ready in time."""
 
 REPORTS = frozenset({"residual_report", "directed_report"})
-"""Kinds whose receipt comes at once; an update's comes when its round is over, or later."""
+"""Kinds whose receipt comes at once. An update's comes when its round is over, or later."""
 
 Facts = Mapping[str, Any]
-"""What a program prints with `--json`."""
+"""The output of a program with `--json`."""
 
 
 def collected(

@@ -165,7 +165,7 @@ class Calendar:
 
 
 def fitted_calendar(pace: MachineTimings, *, anchors: int, size: DemoSize) -> Calendar:
-    """The shortest window that leaves time for what was measured; a slow machine takes longer."""
+    """The shortest window that leaves time for what was measured. A slow machine takes longer."""
     report = round(pace.report_seconds() + size.spare_seconds, 1)
     update = pace.update_seconds(anchors=anchors)
     grace = 2 * size.spare_seconds

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of an error, in percent of what it was; below 0 is better.
+    """The change of an error, in percent of what it was. Below 0 is better.
 
     Attributes:
         percent: of the mean.
@@ -292,7 +292,7 @@ class DemoSummary:
 
     @property
     def shortfall(self) -> str:
-        """The findings that the demo could not show, in one line; empty where it showed all."""
+        """The findings that the demo could not show, in one line. Empty where it showed all."""
         parts = []
         if not self.year.promoted:
             parts.append(f"nothing was promoted ({self.year.last_word})")
@@ -306,10 +306,10 @@ class DemoSummary:
 
 
 SPREAD = "over workloads, of this one training"
-"""What intervals of the demo are of; another training moves its errors by more."""
+"""The source of variation of the demo's intervals. Another training moves errors by more."""
 
 FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
-"""What new participants of five whole demos were off by, and the commit at which these ran."""
+"""Errors of new participants in five whole demos, and the commit at which these ran."""
 
 
 def describe_change(change: Change) -> str:

@@ -93,6 +93,6 @@ def named(name: str) -> Entry:
 
 
 def load(entry: Entry) -> Experiment:
-    """Import the entry's module; its experiment."""
+    """Import the entry's module and return its experiment."""
     experiment: Experiment = import_module(entry.module).EXPERIMENT
     return experiment

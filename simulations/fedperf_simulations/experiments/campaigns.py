@@ -76,10 +76,10 @@ HELD_OUT = 0.25
 """Share of a job's configurations that is held out."""
 
 TARGET, PATIENCE = 0.05, 3
-"""Of the rule that stops a campaign."""
+"""Parameters of the rule that stops a campaign."""
 
 WHERE_STOPPED = " where stopped"
-"""In the names of a cell, instead of a number of configurations."""
+"""Suffix in the names of a cell, instead of a number of configurations."""
 
 NOTHING_FAILED: frozenset[int] = frozenset()
 
@@ -198,7 +198,7 @@ def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -
 
 
 def stays_below(limit: float, errors: Mapping[int, float]) -> int | None:
-    """The first number from which on all errors are below `limit`; None where there is none."""
+    """The first number from which on all errors are below `limit`. None where there is none."""
     above = [number for number, error in errors.items() if not error < limit]
     return min((each for each in errors if each > max(above, default=-1)), default=None)
 
@@ -332,7 +332,7 @@ MOST_CONFIGURATIONS: Mapping[str, int] = {"sort": 25, "grep": 20}
 """Until the error of active sampling stays below `ENOUGH`."""
 
 OVERHEAD_SECONDS, OVERHEAD_TRIALS, WATCHED_SECONDS, MOST_OVERHEAD = 1.0, 15, 60.0, 2.0
-"""A job's length, pairs of it alone and as a trial, a watched job's length; percent."""
+"""A job's length, pairs of it alone and as a trial, a watched job's length. Percent."""
 
 STAYS, RATIO, OVERHEAD = "stays below 5 % from", "active / random", "overhead, %"
 
@@ -367,7 +367,7 @@ class Campaigns:
     claim = "chosen one after the other, 25 configurations of sort and 20 of grep are enough"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per job, strategy and number, then figures per job; a cell per campaign."""
+        """Rows per job, strategy and number, then figures per job. A cell per campaign."""
         used = self.public_files(settings.data)
         tasks = _tasks(quick=settings.quick)
         cells: dict[str, dict[Strategy, list[Row]]] = {}

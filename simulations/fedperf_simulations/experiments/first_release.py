@@ -71,7 +71,7 @@ NOT_ABOVE_AT_END = 5.0
 """Percent."""
 
 CATALOGUE = 60
-"""Public plans on which synthetic rows lie; nothing is rehearsed here."""
+"""Public plans on which synthetic rows lie. Nothing is rehearsed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
 
 
 def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
-    """At the start of every week of the period, and at its end."""
+    """Return the errors at the start of every week of the period, and at its end."""
     table, errors = federation.config.calendar, []
     moment = table.period.start
     while moment <= table.period.end:
@@ -263,7 +263,7 @@ def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
 
 
 def _place(table: ReleaseCalendar, moment: datetime) -> float:
-    """In periods after the start."""
+    """Return the moment in periods after the start."""
     return (moment - table.period.start) / (table.period.end - table.period.start)
 
 

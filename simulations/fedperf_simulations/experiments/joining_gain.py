@@ -288,7 +288,7 @@ class GainTable:
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "GainTable":
-        """Means over seeds; new participants without enough executions lack some n."""
+        """Means over seeds. New participants without enough executions lack some n."""
         return cls(*(_by_new_participant(cases, each) for each in (MAPE, Q50, LOG_MAE)))
 
     @property
@@ -305,12 +305,12 @@ class GainTable:
         ]
 
     def strongest(self, own: int) -> str | None:
-        """Return the local-only predictor with the least mean error at that n; None at 0."""
+        """Return the local-only predictor with the least mean error at that n. None at 0."""
         names = [name for name in LOCALS if (name, own) in self.mape]
         return min(names, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
     def change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """Return the change from `rival` to `name`; both keys must be there."""
+        """Return the change from `rival` to `name`. Both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
@@ -452,7 +452,7 @@ class JoiningGain:
     claim = "joining pays at epsilon 1 for the first ten executions, and never costs much"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per data set, predictor and n; every new participant of a data set has a cell."""
+        """Rows per data set, predictor and n. Every new participant of a data set has a cell."""
         tasks = [
             (name, participant)
             for name, each in WORLDS.items()
@@ -641,7 +641,7 @@ MEMBERS: Mapping[WorkloadPart, tuple[WorkloadPart, ...]] = {
     WorkloadPart.BIRCH: (WorkloadPart.ALDER,),
     WorkloadPart.CEDAR: (WorkloadPart.ALDER, WorkloadPart.BIRCH),
 }
-"""Who trains where a part is the new participant: those with workloads enough for model rounds."""
+"""Members that train for each new participant: those with enough workloads for model rounds."""
 
 QUICK_WORKLOADS, QUICK_ANCHORS = 40, 30
 

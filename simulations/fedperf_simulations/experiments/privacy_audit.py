@@ -173,7 +173,7 @@ def best_direction(without: Floats, with_one: Floats) -> Floats:
 
 
 NOMINAL_WORKLOADS = 1e7
-"""As many as may be declared; the noise does not depend on it."""
+"""The largest number that may be declared. The noise does not depend on it."""
 
 
 class FakeNoise(SeededNoise):
@@ -210,7 +210,7 @@ class PairedNoise:
 
 REAL = "as declared"
 FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
-"""Of the noise, by name; all but the real one are controls."""
+"""Factors of the noise, by name. All but the real one are controls."""
 
 CLIP = 1.5
 BACKGROUND_WORKLOADS = 40
@@ -354,7 +354,7 @@ def _attack_neighbours(
     *,
     mechanism: Callable[[float], Release],
 ) -> AuditFinding:
-    """Many releases of an input and its neighbour; the score is learned on the first of them."""
+    """Many releases of an input and its neighbour. The score is learned on the first of them."""
     release, noise = mechanism(parameters.noise_multiplier), PairedNoise(_noise(factor, seed))
     released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
     without, with_one = released[:, 0], released[:, 1]

@@ -95,7 +95,7 @@ TWO_STAGES = (Stage(0.4, 1.5), Stage(0.6, 1.0))
 
 ONE_STAGE_BELOW = 6.0
 TWO_STAGES_BELOW = 20.0
-"""Declared runs per unit of noise; chosen like the stages on splits that no default run uses."""
+"""Declared runs per unit of noise. Chosen like the stages on splits that no default run uses."""
 
 DIRECTIONS = 4
 
@@ -197,7 +197,7 @@ def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
 
 
 FEATURES = 4
-"""Log machines, and up to three arguments; 0 where a job has fewer."""
+"""Log machines, and up to three arguments. 0 where a job has fewer."""
 
 LESS_IS_MORE_WORK = frozenset({"convergence_criterion"})
 """Arguments of which a smaller one means more work."""
@@ -270,7 +270,7 @@ def _prior(
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:
-    """Level, slope over machines, slope over every argument; each job counts the same."""
+    """Level, slope over machines, slope over every argument. Each job counts the same."""
     weights = [np.full(len(each), len(each) ** -0.5) for each in jobs]
     rows = [_regressors(features(each.grid, each.grid.inputs)) for each in jobs]
     weight = np.concatenate(weights)
@@ -381,7 +381,7 @@ class PrivateSharing:
     claim = "few runs are shared at epsilon 1 at a cost of at most 5 points of MAPE near n = 10"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per predictor, prior and size: means over the jobs; each has its own cell."""
+        """One row per predictor, prior and size: means over the jobs. Each has its own cell."""
         sizes = QUICK_SIZES if settings.quick else SIZES
         table = published(settings.data)
         compute = partial(_job_cases, settings, sizes)

@@ -75,7 +75,9 @@ CONVERGED = 3.0
 """Percent that twice the epochs may still gain."""
 
 SGD_ROUNDS, SGD_STEPS, SGD_SAMPLING, SGD_CLIP, SGD_RATE = 4, 10, 0.125, 0.5, 3e-4
-"""Of DP-SGD: rounds of averaging, steps in each, as of `OpacusTraining`, and learning rate."""
+"""Parameters of DP-SGD: rounds of averaging, steps in each, as of `OpacusTraining`, and learning
+rate.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
 
 
 class _Bench:
-    """Trains and judges the models of one seed; data and base are loaded when needed."""
+    """Trains and judges the models of one seed. Data and base are loaded when needed."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
         self._settings = settings

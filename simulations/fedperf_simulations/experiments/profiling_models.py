@@ -55,7 +55,7 @@ with other draws ours was better in 10, 11 and 12 of 15."""
 QUICK_SCENARIOS = SCENARIOS[:3]
 
 HOLD_OUT = 0.2
-"""Of the rows, by which the published rule chooses."""
+"""Share of the rows by which the published rule chooses."""
 
 SHOWN = 3
 """Members of a mix that a row names, those of most weight."""
@@ -114,7 +114,7 @@ class ProfilingModels:
     claim = "run times of configurations that never ran are predicted to less than 30 % MAPE"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Return one row per scenario; each has a cell per seed."""
+        """Return one row per scenario. Each has a cell per seed."""
         used = self.public_files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
         compute = partial(_scenario_cases, settings)
@@ -271,7 +271,7 @@ def _wins(rows: Sequence[Row], rival: str, named: str) -> Target:
 
 
 def _wins_by_draw(cases: Sequence[Row]) -> str:
-    """In how many scenarios each single draw of the published rule loses."""
+    """Return the number of scenarios in which each draw of the published rule loses."""
     won: dict[Value, int] = {}
     for case in cases:
         won[case["draw"]] = won.get(case["draw"], 0) + (number(case[OURS]) < number(case[RULE]))

@@ -87,7 +87,7 @@ COORDINATOR = "coordinator, CPU s"
 PER_ORGANIZATION = "coordinator, CPU s per organization"
 PEAK, DATABASE = "peak GB", "coordinator's database, GB"
 LINES = (COORDINATOR, PEAK, DATABASE)
-"""What is projected by a line."""
+"""Figures that are projected by a line."""
 
 MOST_MINUTES, MOST_GIGABYTES, MOST_GROWTH = 60.0, 6.0, 1.2
 START = datetime(2027, 1, 4, tzinfo=UTC)

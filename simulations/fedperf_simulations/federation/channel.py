@@ -169,7 +169,7 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the posterior after all stages; the points of the senders are secret as well.
+    """Return the posterior after all stages. The points of the senders are secret as well.
 
     Args:
         posterior: over the box, and over the senders' points, which the coordinator's side never

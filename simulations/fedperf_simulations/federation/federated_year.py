@@ -133,7 +133,7 @@ class WithoutRehearsal(LinearizedAvg):
 
 @dataclass(frozen=True, slots=True)
 class FederatedYear:
-    """One year; noise follows from `seed` alone, so that two ways can be compared.
+    """One year. Noise follows from `seed` alone, so that two ways can be compared.
 
     Attributes:
         world: the public part and the organizations.
@@ -152,7 +152,7 @@ class FederatedYear:
         return (promoted_model(federation) for federation in self.lived())
 
     def lived(self) -> Generator[Federation]:
-        """Yield the federation at the end of each window; it is gone once the iterator is."""
+        """Yield the federation at the end of each window. It is gone once the iterator is."""
         world, period = self.world, self.world.calendar.period
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:
@@ -170,7 +170,7 @@ class FederatedYear:
                     yield federation
 
     def _begins(self) -> tuple[datetime, ...]:
-        """When segments after the first one begin."""
+        """The beginnings of the segments after the first one."""
         return self.world.organizations[0].begins[1:]
 
     def _task(self, gradients: SharedGradients) -> Task:

@@ -224,7 +224,7 @@ class EngineTraining:
 
 @cache
 def _training(what: EngineTraining) -> LinearizedTraining:
-    """Return what `what` trains; models and plans are read once in a process."""
+    """Return what `what` trains. Models and plans are read once in a process."""
     return what.training()
 
 
@@ -378,7 +378,7 @@ def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> lis
 
 @contextmanager
 def _superlink(place: Path) -> Iterator[Mapping[str, str]]:
-    """Yield a SuperLink for simulations; the environment in which programs find it as `own`."""
+    """Yield a SuperLink for simulations. The environment in which programs find it as `own`."""
     home, port = place / "flwr", _free_port()
     home.mkdir(parents=True)
     (home / "config.toml").write_text(

@@ -26,7 +26,7 @@ HYPERPRIOR_SD = 1.0
 FIT_STEPS = 20
 
 MIN_FEATURES = 2
-"""Log slots and log megabytes; parameters of the job may follow."""
+"""Log slots and log megabytes. Parameters of the job may follow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -28,7 +28,7 @@ COUNT_SPREAD = 0.3
 """Relative error of a declared number of workloads, one standard deviation."""
 
 PLACE_SPREAD = 0.5
-"""How far an organization's mean product lies from the box's, in the box's own stddevs."""
+"""Distance of an organization's mean product from the box's, in the box's own stddevs."""
 
 
 def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
@@ -89,7 +89,7 @@ class PublicBox:
 
 @dataclass(frozen=True, slots=True)
 class HiddenStage:
-    """The public parameters of one stage; see `feature_design`.
+    """The public parameters of one stage. See `feature_design`.
 
     Attributes:
         clip: bound on the absolute log residual, everywhere the same.

@@ -69,7 +69,7 @@ class MeasuredHistory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedTraining:
-    """Steps of organizations; each adds up all its workloads in every one.
+    """Steps of organizations. Each adds up all its workloads in every one.
 
     Attributes:
         model: before the first step.
@@ -160,7 +160,7 @@ def private_steps(
     seed: Sequence[int],
     misfit: float = MISFIT,
 ) -> GGFN:
-    """The model after the last step of a `LinearizedTraining` in memory; unmoved without one."""
+    """The model after the last step of a `LinearizedTraining` in memory. Unmoved without one."""
     training = LinearizedTraining(model, anchors, parameters, steps, seed, misfit)
     made = training.candidates([MeasuredHistory.of(each) for each in organizations])
     return model_from_arrays(named_arrays(made[-1])) if made else model

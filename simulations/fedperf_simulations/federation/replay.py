@@ -148,7 +148,7 @@ def _submit(database: Database, service: ExchangeService, report: ReportRow) -> 
 
 @dataclass(slots=True)
 class _Updates:
-    """The stored updates of all rounds; each arrives when it was received."""
+    """The stored updates of all rounds. Each arrives when it was received."""
 
     stored: Mapping[tuple[bytes, int, int], UpdateRow]
     _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
@@ -186,7 +186,7 @@ def compared(stored: Database, again: Database, period: Period) -> list[dict[str
 
 
 def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]]:
-    """By what it is about: in words, and all of it."""
+    """Return every result by its subject: in words, and in full."""
     with database.transaction() as session:
         correction = registry.published_correction(session)
         outcome: dict[str, tuple[str, object]] = {

@@ -22,7 +22,7 @@ Row = Mapping[str, Value]
 
 
 def number(value: Value) -> float:
-    """Return a figure of a row; NaN where it is none: JSON has no infinity."""
+    """Return a figure of a row. NaN where it is none: JSON has no infinity."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
@@ -105,7 +105,7 @@ def kept_or_computed(
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write `content` as JSON; a reader sees the old file or the whole new one."""
+    """Write `content` as JSON. A reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY

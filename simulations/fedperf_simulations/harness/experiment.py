@@ -110,7 +110,7 @@ class Target:
 
     @property
     def holds(self) -> bool:
-        """Return whether the value keeps the limit; NaN never does."""
+        """Return whether the value keeps the limit. NaN never does."""
         return self._keeps(self.value)
 
     def as_row(self) -> dict[str, Value]:
@@ -176,7 +176,7 @@ class Experiment(Protocol):
         """The claim, one line."""
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Answer the claim; must be repeatable for a seed and resumable by cells.
+        """Answer the claim. Must be repeatable for a seed and resumable by cells.
 
         Everything that is computed or measured is a cell: the outcome follows from cells alone.
         """
@@ -195,7 +195,7 @@ class OnPublicData(Protocol):
 
 
 def conduct(experiment: Experiment, settings: Settings) -> Mapping[str, object]:
-    """Run an experiment and write `OUT/summary.json`; the summary is returned.
+    """Run an experiment and write `OUT/summary.json`. The summary is returned.
 
     Raises:
         UndeclaredFileError: it read a file that its cells do not depend on.

@@ -47,7 +47,7 @@ class Stages:
     def stage(
         self, name: str, title: str, *, total: float | None = None
     ) -> Iterator[ProgressStage]:
-        """Yield a stage; without `total` the bar only shows that it goes on."""
+        """Yield a stage. Without `total` the bar only shows that it goes on."""
         task = self.progress.add_task(title, total=total)
         began = self.timer()
         yield ProgressStage(self.progress, task, title)
@@ -71,7 +71,7 @@ def stages_shown(timer: Timer, console: Console | None = None) -> Iterator[Stage
 
 @contextmanager
 def bar(title: str, total: float) -> Iterator[Callable[[str], None]]:
-    """Yield one bar on the standard error; yields what to call, with words, after each step."""
+    """Yield one bar on the standard error. Yields what to call, with words, after each step."""
     with stages_shown(time.monotonic) as stages, stages.stage(title, title, total=total) as stage:
 
         def advance(words: str) -> None:

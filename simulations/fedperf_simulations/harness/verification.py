@@ -25,7 +25,7 @@ from fedperf_simulations.harness.experiment import (
 )
 
 CLOSE = 1e-9
-"""Relative; sums of floats differ by less between processors."""
+"""Relative. Sums of floats differ by less between processors."""
 
 MOST_SHOWN = 20
 """Differences of values that have a line each."""
@@ -50,7 +50,7 @@ def read_summary(out: Path) -> Summary:
 
 
 def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iterator[str]:
-    """A line for every difference between the summary and what is kept; none where all is well.
+    """A line for every difference between the summary and what is kept. None where all is well.
 
     Raises:
         InvalidInputError: there is no summary, or a public file is missing.

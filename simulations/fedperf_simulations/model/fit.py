@@ -38,7 +38,7 @@ class InvalidTrainingDataError(InvalidInputError):
 
 
 class TrainingDivergedError(FedperfError):
-    """The loss became non-finite; the model's weights are of no use."""
+    """The loss became non-finite. The model's weights are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class FitReport:
 
 
 def huber_per_sample(predicted: Tensor, target: Tensor) -> Tensor:
-    """Loss per sample [samples]; never reduced here, since privacy clips per sample."""
+    """Loss per sample [samples]. Never reduced here, since privacy clips per sample."""
     return functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA)
 
 
@@ -88,7 +88,7 @@ def fit(
     weights: NDArray[np.floating] | None = None,
     query_numbers: NDArray[np.integer] | None = None,
 ) -> FitReport:
-    """Train `model` in place by Adam with a one-cycle schedule; it ends in evaluation mode.
+    """Train `model` in place by Adam with a one-cycle schedule. It ends in evaluation mode.
 
     Args:
         model: changed in place.
@@ -165,7 +165,7 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
 
 
 def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:
-    """Return one optimizer step on the mean of `losses`; returns their sum."""
+    """Return one optimizer step on the mean of `losses`. Returns their sum."""
     total = float(losses.detach().sum())
     if not abs(total) < float("inf"):
         raise TrainingDivergedError(f"the loss of a batch of {len(losses)} plans is {total}")

@@ -188,7 +188,7 @@ class GGFN(nn.Module):
 
 
 def save_model(path: Path, model: GGFN, *, model_version: int) -> None:
-    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
+    """Write the model's state as a checkpoint. Raises the errors of `save_checkpoint`."""
     save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
 
 

@@ -213,7 +213,7 @@ def condition(rng: np.random.Generator, table: str, *, keeps: float | None = Non
 
 
 def conditions(rng: np.random.Generator, source: JoinedTables, least: int, most: int) -> str:
-    """Return a WHERE of some conditions; empty for none."""
+    """Return a WHERE of some conditions. Empty for none."""
     count = int(rng.integers(least, most + 1))
     parts = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
     return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -613,4 +613,4 @@ _KINDS: Mapping[str, tuple[Callable[[np.random.Generator], _Draft], float]] = {
     "uneven": (_uneven, 0.3),
     "turned": (_turned, 0.06),
 }
-"""How each kind is drawn, and a guess of DuckDB's core seconds for a million rows that it reads."""
+"""The generator of each kind, and DuckDB's estimated core seconds per million rows read."""

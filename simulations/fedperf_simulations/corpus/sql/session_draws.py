@@ -119,7 +119,7 @@ class SessionDesign:
 
 
 def _held_out(number: int, seed: int) -> SqlSession:
-    """Each size in Parquet and natively; the last session is Spark's, on the smaller size."""
+    """Each size in Parquet and natively. The last session is Spark's, on the smaller size."""
     del seed  # what is judged is fixed
     is_spark = number == len(HELD_OUT_ROWS) * 2
     rows = HELD_OUT_ROWS[0 if is_spark else number // 2]

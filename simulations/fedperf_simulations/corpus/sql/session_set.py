@@ -131,7 +131,7 @@ def _of_duckdb(
 def _of_spark(
     directory: Path, session: SqlSession, record: SessionRecord
 ) -> Iterator[SqlRun | SkippedRecord]:
-    """Yield each execution belongs to the step in whose time it began; what Spark counts stays."""
+    """Yield each execution belongs to the step in whose time it began. What Spark counts stays."""
     numbers: Counter[int] = Counter()
     for place, _ in find_sources([directory / EVENTS], []):
         for run in open_source(place).read():
@@ -171,7 +171,7 @@ def _moment(seconds: float) -> datetime:
 
 
 def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, str]) -> None:
-    """Write runs as one history file; sessions that a file there has, and these runs not, stay.
+    """Write runs as one history file. Sessions that a file there has, and these runs not, stay.
 
     Beyond the columns of a history: `session`, `table_rows`, `storage`, `outcome`,
     `host_busy_cores` and `run_seconds`.
@@ -197,7 +197,7 @@ def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, s
 
 
 def sessions_in(path: Path) -> frozenset[str]:
-    """Names of the sessions that a file of `write_runs` holds; none where there is no file."""
+    """Names of the sessions that a file of `write_runs` holds. None where there is no file."""
     if not path.exists():
         return frozenset()
     return frozenset(parquet.read_table(path, columns=["session"])["session"].to_pylist())
@@ -246,7 +246,7 @@ class SessionSummary:
 
 
 def measure_sessions(design: SessionDesign, out: Path, *, measured: Collection[str] = ()) -> None:
-    """Run every session of the design that `out` lacks; safe to kill and repeat.
+    """Run every session of the design that `out` lacks. Safe to kill and repeat.
 
     Args:
         design: the sessions.

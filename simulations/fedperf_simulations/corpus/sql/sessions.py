@@ -178,7 +178,7 @@ def records_of(
     is_alive: Callable[[], bool] = lambda: True,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Iterator[StepRecord]:
-    """Take every step, run by run, while the engine lives; a step that fails ends alone.
+    """Take every step, run by run, while the engine lives. A step that fails ends alone.
 
     Args:
         session: whose steps.

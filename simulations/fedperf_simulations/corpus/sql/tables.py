@@ -37,7 +37,7 @@ class Storage(StrEnum):
 
 
 MOST_ROWS = {Storage.PARTS: 5_000_000, Storage.CSV: 5_000_000, Storage.JSON: 1_000_000}
-"""Of the largest table in a storage; others have no limit."""
+"""Rows of the largest table in a storage. Others have no limit."""
 
 _COPIES = {
     Storage.PARQUET: "'.parquet' (FORMAT parquet)",
@@ -92,7 +92,7 @@ def texts(file: str) -> dict[str, str]:
 
 
 def prepare_tables(tables: TableSet, directory: Path) -> Path:
-    """Write the tables that the directory lacks; where they lie."""
+    """Write the tables that the directory lacks. Where they lie."""
     import duckdb
 
     path = directory / tables.name

@@ -197,7 +197,7 @@ def close(
     models: SeedModels,
     stored: Sequence[list[Sequence[Records]]],
 ) -> None:
-    """Keep of a segment what the method keeps; nothing else of it is looked at again."""
+    """Keep of a segment what the method keeps. Nothing else of it is looked at again."""
     for seed, (split, rng) in enumerate(
         zip(course.splits[place], course.generators(2, place), strict=True)
     ):

@@ -117,7 +117,7 @@ EPSILON: Mapping[str, float] = {
     **{private(each): each for each in EPSILONS},
     **{chained(each, whose): each.together for each in PROMISES for whose in (SHARED, HOME)},
 }
-"""What a method releases of a record, where it releases anything."""
+"""The part of a record that each method releases."""
 
 
 NOTES = (
@@ -136,7 +136,7 @@ class DriftExperiment:
     claim = "continual learning is 2x better than naive retraining over the whole sequence"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows of all parts; of `mlp` every sequence and group of methods has a cell."""
+        """Return the rows of all parts. In `mlp` every sequence and group of methods has a cell."""
         files = self.public_files(settings.data)
         tasks = [(name, group) for name in SEQUENCES for group in _groups(name)]
         by_sequence: dict[str, list[Row]] = {name: [] for name in SEQUENCES}
@@ -248,7 +248,7 @@ GROUPS: Mapping[str, Callable[[ReplicatedSequence], Errors]] = {
     "private-teacher": _chains,
     REGULARIZED: _regularized,
 }
-"""Methods that are computed together; those of `REGULARIZED` on one sequence only."""
+"""Methods that are computed together. Those of `REGULARIZED` on one sequence only."""
 
 
 def _rows(tables: Mapping[str, DriftTable]) -> list[Row]:
@@ -280,7 +280,7 @@ LEAST_FACTOR: Mapping[tuple[str, str], float] = {
     (C3O_JOB, PRIVATE1): 1.4,
     (CORI, PRIVATE1): 1.0,
 }
-"""How many times better than naive."""
+"""Target ratios of the naive method's error to the method's."""
 
 MOST_WORSE: Mapping[tuple[str, str], float] = {
     (FLEET_PERF, RAW5): 10,

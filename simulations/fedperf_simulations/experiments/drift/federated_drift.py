@@ -76,7 +76,7 @@ WAYS: Mapping[str, TrainingMode] = {
     PRODUCT: TrainingMode(own_history=True, rehearses=True),
     CUMULATIVE: TrainingMode(own_history=True, rehearses=False, private=False),
 }
-"""`PRODUCT` is what a coordinator does by default; naive retraining, as published, has no verdicts.
+"""`PRODUCT` is what a coordinator does by default. Naive retraining, as published, has no verdicts.
 
 All others come into force by the product's.
 """
@@ -89,7 +89,7 @@ MOST_WORSE = 20.0
 
 
 def table_of(settings: Settings) -> DriftTable:
-    """Return the errors of all ways; every way and seed has a cell."""
+    """Return the errors of all ways. Every way and seed has a cell."""
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
     tasks = [(method, seed) for seed in seeds for method in WAYS]
     compute = partial(_cell, settings)
@@ -266,7 +266,7 @@ def _short_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _by_segment(table: DriftTable, method: str, place: int) -> Row:
-    """Return one way on one segment; ratios are of means over seeds."""
+    """Return one way on one segment. Ratios are of means over seeds."""
     mine = _finals(table, method, place)
     means = [float(each.mean()) for each in _over_windows(table, method, place)]
     first = first_windows(len(means))[place]

@@ -41,7 +41,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import Records, Tea
 from fedperf_simulations.federation.channel import DELTA
 
 SAMPLING, CLIP, RATE = 0.25, 1.0, 1e-2
-"""Of DP-SGD; chosen on an inner split of the training rows of one seed, which is not accounted."""
+"""Parameters of DP-SGD, chosen on an inner split of one seed. The choice is not accounted."""
 
 _ROUNDING_UNITS = 64
 """Units in the last place by which a clipped gradient stays below the bound."""
@@ -159,7 +159,7 @@ def dp_fit(
 
 
 def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
-    """1 for rows that are drawn in a step, each by itself, else 0; [seeds, rows]."""
+    """1 for rows that are drawn in a step, each by itself, else 0. [seeds, rows]."""
     return of_seeds([rng.random(rows) < SAMPLING for rng in generators])
 
 

@@ -70,13 +70,13 @@ CELLS_OF_A_PLATFORM = 8
 """Cells of each of them in which an organization has workloads."""
 
 EXECUTIONS = 3.0
-"""Of a workload in a window, on average; in some it does not run at all."""
+"""Mean executions of a workload in a window. A window may have none."""
 
 WORKLOAD_SD = 0.4
-"""How far a workload lies from its cell, for good, log seconds."""
+"""Standard deviation of workloads around their cell, constant in time, log seconds."""
 
 EXECUTION_SD = 0.3
-"""How far an execution lies from its workload; both together are `Kernel.execution_sd`."""
+"""Standard deviation of executions around their workload. Both give `Kernel.execution_sd`."""
 
 REFERENCE = 1
 
@@ -201,7 +201,7 @@ IN_TIME = 4.0
 """Windows in which a drift is to be found."""
 
 CATALOGUE = 60
-"""Public plans on which synthetic rows lie; nothing is rehearsed here."""
+"""Public plans on which synthetic rows lie. Nothing is rehearsed here."""
 
 ENOUGH = 200
 """Workloads on each platform for which the targets hold."""
@@ -262,7 +262,7 @@ class DetectedYear:
 
 
 def conditions(*, quick: bool) -> list[DetectionCondition]:
-    """Return the conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
+    """Return the conditions of a run. A quick one takes at most `ENOUGH` workloads in all."""
     return [e for e in CONDITIONS if not quick or e.organizations * e.workloads <= ENOUGH]
 
 
@@ -469,7 +469,7 @@ def _is(drift: PlatformDrift, shift: PlatformShift) -> bool:
 
 
 def _left(window: int, schedule: Schedule) -> float:
-    """When the last report of a window has left, in windows after the start of the period."""
+    """Return the time of a window's last report, in windows after the start of the period."""
     period = schedule.calendar.period
     last = max(slot.key for slot in schedule.slots if slot.key.window == window)
     return (schedule.replies_at(last) - period.start) / period.window

@@ -45,7 +45,7 @@ PROCESSES: Mapping[str, int] = {
     "edison-scratch3": 2048,
     "mira": 16384,
 }
-"""Of every probe on a platform, as published."""
+"""Processes of every probe on a platform, as published."""
 
 LOG2_PROCESSES, LOG2_GIB = (6, 16), (3, 15)
 """Jobs of 64 to 65,536 processes that move 8 GiB to 32 TiB."""
@@ -82,7 +82,7 @@ LOG_BANDWIDTH, LOG_WALL, LOG_RUNTIME = (
     (np.log(1.0), np.log(3600.0)),
     (np.log(10.0), np.log(10_000.0)),
 )
-"""100 MiB/s to 1 TB/s; a second to an hour; ten seconds to three hours."""
+"""100 MiB/s to 1 TB/s. A second to an hour. Ten seconds to three hours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,7 +44,7 @@ Event = dict[str, object]
 
 
 def write_log(path: Path, size: int) -> int:
-    """Write a log of about `size` bytes, plain; its number of lines."""
+    """Write a plain log of about `size` bytes and return its number of lines."""
     lines = line_count = 0
     with path.open("wb") as stream:
         for block in _blocks():
@@ -185,7 +185,7 @@ class IngestBenchmark:
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Return a row per log and way to read it; each log is a cell."""
+        """Return a row per log and way to read it. Each log is a cell."""
         [real] = self.public_files(settings.data)
         repeats = QUICK_REPEATS if settings.quick else REPEATS
         large = QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES

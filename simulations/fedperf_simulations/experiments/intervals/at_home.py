@@ -218,7 +218,7 @@ def _rows(cases: Cases) -> list[Row]:
 
 
 def _pooled(cases: Cases, organization: str) -> Row:
-    """Counts together; of the median q-error the mean; coverage of what is not flagged."""
+    """Return summed counts, the mean of the median q-errors, and the coverage without flags."""
     row: dict[str, Value] = {
         SITUATION: cases[0][SITUATION],
         PREDICTOR: OURS,

@@ -52,7 +52,7 @@ class EvaluationPart:
 
 
 LEVEL = 0.9
-"""Of all intervals here."""
+"""Confidence level of all intervals here."""
 
 SITUATION, PREDICTOR, INFORMATION, GROUP = "situation", "predictor", "information", "group"
 SECONDS, MEDIAN, LOWER, UPPER = "seconds", "median", "lower", "upper"
@@ -181,7 +181,7 @@ def where(rows: Iterable[Row], **values: Value) -> list[Row]:
 
 
 def column(cases: Sequence[Row], name: str) -> Floats:
-    """[cases]; what is missing is no number."""
+    """[cases]. What is missing is no number."""
     return np.array([number(each.get(name)) for each in cases])
 
 
@@ -202,12 +202,12 @@ def exponentials(interval: Interval | None) -> Interval | None:
 
 
 def least_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """Return a figure of a row that must be at least so; NaN where there is no such row."""
+    """Return a figure of a row that must be at least so. NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None), at_most=False)
 
 
 def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """Return a figure of a row that may be at most so; NaN where there is no such row."""
+    """Return a figure of a row that may be at most so. NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None))
 
 
@@ -217,7 +217,7 @@ def worst_case_target(what: str, limit: float, change: PairedComparison) -> Targ
 
 
 NOTHING = History((), (), np.zeros(0))
-"""Of a home that has just begun."""
+"""The history of a new home."""
 
 
 def shipped_model() -> PredictLog:

@@ -64,7 +64,7 @@ NOTES = (
 
 
 def files(data: Path | None) -> list[Path]:
-    """Return the logs and the measured set; raises `MissingDataError` without them."""
+    """Return the logs and the measured set. Raises `MissingDataError` without them."""
     [folder] = public_files(data, str(FOLDER))
     return [*sorted(each for each in folder.rglob("*") if each.is_file()), *measured_files()]
 

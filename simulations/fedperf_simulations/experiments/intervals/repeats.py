@@ -53,7 +53,7 @@ POOLED, BY_COLUMNS = "pooled spread of other jobs", "fedperf, by columns"
 
 DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 1}
 QUICK_DRAWS = 1
-"""Jobs of each group, for each number of runs; one further run is held out."""
+"""Jobs of each group, for each number of runs. One further run is held out."""
 
 RUNS: Mapping[str, tuple[int, ...]] = {
     C3O: (1, 2, 4),
@@ -67,7 +67,7 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
 """The repeats in the files of C3O are sorted by what they took."""
 
 POOLED_DRAWS = 5
-"""Of runs of each other job, for the pooled spread."""
+"""Draws of runs of each other job, for the pooled spread."""
 
 LEAST: Mapping[str, float] = {C3O: 0.88, TOKIO: 0.85, CAMPAIGN: 0.85}
 MOST: Mapping[str, float] = {TOKIO: 0.95, CAMPAIGN: 0.97}
@@ -85,7 +85,7 @@ NOTES = (
 
 
 ByColumns = Callable[[Floats, Scatter], Prediction]
-"""From the log seconds of own runs and how other jobs scatter."""
+"""A prediction from the log seconds of own runs and the scatter of other jobs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +110,7 @@ class RepeatedJob:
 
 
 def jobs_of(data: Path | None, of: str) -> list[RepeatedJob]:
-    """Return the jobs of a set that ran more often than once; errors as its reader."""
+    """Return the jobs of a set that ran more often than once. Raises the errors of its reader."""
     return [each for each in _READERS[of](data) if len(each.runs) > 1]
 
 

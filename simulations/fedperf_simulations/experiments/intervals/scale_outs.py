@@ -52,7 +52,7 @@ QUICK_SLICES = 2
 MAPE, LOG_ERROR = "MAPE, %", "mean absolute log error"
 COVERED, RATIO, CHOSEN = "covered", "upper / lower", "covered, chosen"
 SET_ASIDE: Row = {"neither judged nor learnt from": "C3O's 48 published runs and its job sort"}
-"""In every row."""
+"""Columns of every row."""
 
 MOST_RATIO = float(np.log(1.10))
 TWICE, MOST_TWICE = 2.0, 0.05
@@ -70,7 +70,7 @@ def ernest(layout: TableLayout, training: Floats, logs: Floats, queries: Floats)
 
 
 def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """The prior on slopes; columns of the layout's other numbers in their deviations, [queries]."""
+    """The prior on slopes. Columns of the layout's other numbers in their deviations, [queries]."""
     first = [layout.scale_feature, layout.size_feature]
     both = np.concatenate([training, queries])
     left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)

@@ -144,7 +144,9 @@ def _inside(path: Path) -> list[Path]:
 
 
 def queries(data: Path, group: str) -> list[Execution]:
-    """The queries of a group that ended well, in the order of its logs; errors as `read_source`.
+    """The queries of a group that ended well, in the order of its logs.
+
+    Raises the errors of `read_source`.
 
     A log without queries gives its jobs. In a log with queries, most jobs are Spark's own.
     """
@@ -157,7 +159,7 @@ def queries(data: Path, group: str) -> list[Execution]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """Return a row per query, predictor and information; with own runs also per draw."""
+    """Return a row per query, predictor and information. With own runs also per draw."""
     files(settings.data)
     data = settings.data or Path()
     nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
@@ -348,7 +350,7 @@ def _harm(cases: Cases) -> Iterator[Target]:
 
 
 def _beside(row: Row) -> float:
-    """By how much the level lies outside of the interval of the coverage."""
+    """Return the distance of the level from the interval of the coverage."""
     low, high = number(row["covered low"]), number(row["covered high"])
     return max(low - LEVEL, LEVEL - high, 0.0)
 

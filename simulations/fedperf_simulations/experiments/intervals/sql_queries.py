@@ -58,7 +58,7 @@ ON_ROWS = "regression on scanned rows, other queries"
 
 MOST_Q50, MOST_Q90 = 1.7, 4.0
 RUNS_ON_DUCKDB = 2 * len(HELD_OUT_ROWS) * len(held_out_queries())
-"""Of every query, in two storages: what failed or was called off is missing, and counts here."""
+"""Runs of every query in two storages, including failed and cancelled runs."""
 
 NOTES = (
     "judged SQL: fedperf is a model trained without the TPC-H family and without the judged "
@@ -103,7 +103,7 @@ class EvaluationRun:
 
 
 def held_out_runs() -> list[EvaluationRun]:
-    """Return all that ended well; errors as `measured_executions`."""
+    """Return all that ended well. Raises the errors of `measured_executions`."""
     from pyarrow import parquet
 
     runs = []
@@ -214,7 +214,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """On DuckDB; limits are for the rows that a run counted."""
+    """Return the targets on DuckDB. Limits are for actual cardinalities."""
     [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=ACTUAL)
     rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
     targets = []

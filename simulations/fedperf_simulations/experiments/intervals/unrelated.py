@@ -43,7 +43,7 @@ QUERIES, QUICK_QUERIES = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
 RUNS = (1, 24, 240)
 NOISE_SD = 0.1
-"""Of repeats of the added workload, log seconds."""
+"""Standard deviation of repeats of the added workload, log seconds."""
 
 COMMANDS, OTHER_ENGINE, SAME_ENGINE = "commands", "another engine", "the same engine"
 ADDED = (COMMANDS, OTHER_ENGINE, SAME_ENGINE)
@@ -151,7 +151,7 @@ def _divided(
 def _added(
     kind: str, own: Sequence[Execution], rest: Sequence[Execution], rng: np.random.Generator
 ) -> list[Execution]:
-    """The executions that are repeated; those of a campaign differ in size and cores."""
+    """The executions that are repeated. Those of a campaign differ in size and cores."""
     if kind == COMMANDS:
         return list(executions_of(measured_files(CAMPAIGNS)[-1]))
     if kind == SAME_ENGINE:

@@ -50,10 +50,10 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Setti
 BEAMS, EVERY_STATE = (8, 32, BEAM_PLANS), 10**9
 
 ROUNDING = 1e-12
-"""Relative; sums of the same numbers in another order differ by less."""
+"""Relative. Sums of the same numbers in another order differ by less."""
 
 MOST_COMPARED_OPERATORS, BEST = 7, 12
-"""Of workflows for brute force, and how many plans are compared."""
+"""Most operators of workflows for brute force, and the number of compared plans."""
 
 Search = Callable[[AdditiveCosts], SearchResult]
 
@@ -245,7 +245,7 @@ def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
 
 
 def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
-    """By a process of its own with one thread."""
+    """Measure in a process of its own with one thread."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
     result = subprocess.run(
         [*command, orjson.dumps(asdict(task)).decode()],
@@ -258,7 +258,7 @@ def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
 
 
 def _summed_up(measured: Mapping[str, Sequence[WayCost]]) -> dict[str, dict[str, float]]:
-    """Medians; of what was taken side by side first the ratio, then the median."""
+    """Return medians. For interleaved measurements, it is the median of the ratios."""
     seconds = {name: np.array(taken)[:, 0] for name, taken in measured.items()}
     rows = {
         name: {
@@ -302,7 +302,7 @@ def _compared(settings: Settings) -> Row:
 
 
 def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
-    """Rows by name as one, the way a cell is kept; four digits are enough for a table."""
+    """Rows by name as one, the way a cell is kept. Four digits are enough for a table."""
     return {
         f"{name}: {what}": float(f"{value:.4g}")
         for name, row in rows.items()

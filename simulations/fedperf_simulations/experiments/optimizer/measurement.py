@@ -51,7 +51,7 @@ from fedperf_simulations.baselines.search import (
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN, Platform.SPARK)
 
 PARENTS = (0.15, 0.6, 0.25)
-"""How often an operator reads none, one and two others."""
+"""Probabilities that an operator reads none, one and two others."""
 
 REACH = 6
 """An operator reads one of the last so many."""
@@ -61,7 +61,7 @@ KINDS: Sequence[tuple[OperatorKind, ...]] = (
     (OperatorKind.FILTER, OperatorKind.MAP, OperatorKind.AGGREGATE, OperatorKind.SORT),
     (OperatorKind.JOIN, OperatorKind.UNION),
 )
-"""By number of parents."""
+"""Kinds of operators by number of parents."""
 
 LOG_ROWS = (3.0, 15.0)
 ROW_BYTES = (8, 200)
@@ -110,7 +110,7 @@ def random_workflow_of_width(
 
 
 def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
-    """Log-normal seconds; every platform can run everything and has startup costs."""
+    """Log-normal seconds. Every platform can run everything and has startup costs."""
     operators, edges = len(of.operators), len(of.edges)
     transfers = rng.lognormal(TRANSFER_CENTER, 1.0, (edges, platforms, platforms))
     transfers[:, np.arange(platforms), np.arange(platforms)] = 0

@@ -110,7 +110,7 @@ class Folds:
 
 @dataclass(frozen=True, slots=True)
 class FoldModels:
-    """GGFN and its head of every fold, kept in a directory; trained where they are missing."""
+    """GGFN and its head of every fold, kept in a directory. Trained where they are missing."""
 
     folds: Folds
     directory: Path
@@ -173,7 +173,7 @@ RERUN = 8
 TIMEOUT_SECONDS = 60.0
 
 RunAgain = Callable[[Case, Sequence[Assignment]], Mapping[Assignment, float]]
-"""Median seconds of each plan of a case; infinity where a run did not end well."""
+"""Median seconds of each plan of a case. Infinity where a run did not end well."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,13 +45,13 @@ LOG_COLUMNS: Mapping[str, str] = {
 INFORMATION = "information"
 ERROR, RATIO = "relative error", "times the fastest"
 NEAR = 0.10
-"""What is within a tenth of the best counts as well chosen."""
+"""A choice within a tenth of the best counts as well chosen."""
 
 FAILED = 100.0
 """Regret of a plan that did not end well, in comparisons."""
 
 Chooser = Callable[[Case], Platform | None]
-"""The platform for everything; None where it has no run time, or cannot be."""
+"""The platform for everything. None where it has no run time, or cannot be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +99,7 @@ class ModelPredictions:
 
 
 def accuracy_rows(predictions: ModelPredictions, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
-    """Errors over all plans of each fold, their mean over the folds; and per family of all."""
+    """Errors over all plans of each fold, their mean over the folds, and all per family."""
     per_fold = [_figures(predictions, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
     means = {name: float(np.mean([each[name] for each in per_fold])) for name in per_fold[0]}
@@ -133,7 +133,7 @@ def case_rows(predictions: ModelPredictions, cases: Sequence[Case]) -> Iterator[
 
 
 def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
-    """Our model less each rival, case by case; workloads, with all their sizes, are resampled.
+    """Our model less each rival, case by case. Workloads, with all their sizes, are resampled.
 
     Of the mean relative error, and of what the chosen platforms take, in times the fastest.
     """
@@ -198,7 +198,7 @@ def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
 
 
 def _by_model(model_rows: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
-    """By model and case, where there is a figure."""
+    """Return the figures by model and case."""
     by_model: dict[str, dict[str, float]] = defaultdict(dict)
     for row in model_rows:
         if row[metric] is not None:
@@ -336,7 +336,7 @@ RING = "our choice"
 
 
 def size_charts(series: Sequence[Case], predictions: ModelPredictions, out: Path) -> list[Path]:
-    """Write an SVG per task whose series is there; the first program of each."""
+    """Write an SVG per task whose series is there. The first program of each."""
     paths: list[Path] = []
     for family in TASKS:
         of_family = [case for case in series if case.family is family]

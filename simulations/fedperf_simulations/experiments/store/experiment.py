@@ -47,7 +47,7 @@ class StoreBenchmark:
 
 
 def _measured(size: int, new: int, seed: int) -> Row:
-    """By a process of its own, so that no other size counts."""
+    """Measure in a process of its own, so that no other size counts."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.store.measurement"]
     numbers = [str(size), str(new), str(seed)]
     result = subprocess.run(

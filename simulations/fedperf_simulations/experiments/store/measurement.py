@@ -54,21 +54,21 @@ KINDS = (
     (OperatorKind.FILTER, OperatorKind.MAP, OperatorKind.AGGREGATE, OperatorKind.SORT),
     (OperatorKind.JOIN, OperatorKind.UNION),
 )
-"""By number of parents."""
+"""Kinds of operators by number of parents."""
 
 REACH = 4
 """An operator reads one of the last so many."""
 
 LOG_ROWS = (7.0, 15.0)
 LEVEL_SD, CHANCE_SD = 0.5, 0.1
-"""Of workloads and of executions, log seconds."""
+"""Standard deviations of workloads and of executions, log seconds."""
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 APART = timedelta(seconds=20)
 
 
 def made_up(seed: int, begin: int, end: int) -> Iterator[Execution]:
-    """The executions of these numbers; ten in a row share a workload, in any order of time."""
+    """The executions of these numbers. Ten in a row share a workload, in any order of time."""
     for workload in range(begin // PER_WORKLOAD, -(-end // PER_WORKLOAD)):
         rng = np.random.default_rng([seed, workload])
         for number, execution in enumerate(_of_workload(rng, workload)):
@@ -123,7 +123,7 @@ def _operators(rng: np.random.Generator) -> list[Operator]:
 
 WARM_QUERIES = 200
 OTHER_CORES = 12
-"""That no execution ran on, between those that some did."""
+"""A number of cores without executions, between numbers with executions."""
 
 _BATCH = 100
 _MEGABYTE = 1024
@@ -154,7 +154,7 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
 
 
 def _fill(home: Home, executions: Iterator[Execution]) -> float:
-    """Take them in; CPU seconds."""
+    """Take them in. CPU seconds."""
     taken, encoder = 0.0, home_encoder()
     encoder.encode([])  # reads the pretrained model once
     with ExecutionStore.open(home.store) as store:
