@@ -220,7 +220,9 @@ def reproduce(
     settings = Settings(seed, out, data, jobs, quick=not full)
     experiments = [(entry.command, load(entry)) for entry in ENTRIES]
     claims = []
-    for each in reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr)):
+    for each in reproduced(
+        experiments, settings, announce=lambda line: print(line, file=sys.stderr)
+    ):
         claims.append(each)
         write_claims(out, claims)
     if json:

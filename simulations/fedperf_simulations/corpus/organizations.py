@@ -17,7 +17,7 @@ the organizations by a seed; a workload that is public by name belongs to no org
 held-out workloads belong to no organization.
 
 Drift. A year of measured workloads has three segments. First all organizations run DuckDB and
-pandas on whole cores, on which the initial model was trained (`known_before`); then containers get
+pandas on whole cores, on which the initial model was trained (`first_segment`); then containers get
 half a core and 1 GB (the capped set); then work moves to Polars, on whole cores again. The features
 describe each segment: the cluster, and the platform of every operator. Workloads differ between
 segments; those that are public by name belong to no organization.
@@ -272,7 +272,7 @@ class DriftingYear:
     """The executions of an organization in a year.
 
     Attributes:
-        labelled: its workloads; `epoch` is the segment, in every window of which each of them
+        labelled: its workloads; `regime` is the segment, in every window of which each of them
             runs, always as it was measured.
         begins: when each segment begins; each ends when the next one begins.
     """
@@ -326,7 +326,7 @@ class WorkloadSplit:
 def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
     """Return the workloads of each segment. Raises the errors of `private_executions`."""
     return tuple(
-        labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
+        labelled_in(executions, regime) for regime, executions in enumerate(private_executions())
     )
 
 
@@ -382,7 +382,7 @@ def deal(
     )
 
 
-def known_before(split: DriftSplit) -> MeasuredTimes:
+def first_segment(split: DriftSplit) -> MeasuredTimes:
     """The training data of the year's first model: held-out workloads, uncapped, no Polars."""
     others = _others(measured_executions(), set(split.names))
     return measured_of(
@@ -390,10 +390,10 @@ def known_before(split: DriftSplit) -> MeasuredTimes:
     )
 
 
-def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """Label executions as `label_executions` does, for the segment `epoch`."""
+def labelled_in(executions: Iterable[Execution], regime: int) -> tuple[LabelledGraph, ...]:
+    """Label executions as `label_executions` does, for the segment `regime`."""
     graphs = label_executions(executions)
-    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
+    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, regime) for g in graphs)
 
 
 def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:

@@ -215,7 +215,7 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
         measurements: all of them.
         learn: trains a model. It is called twice.
     """
-    queries = asked_of(measurements)
+    queries = evaluation_plans(measurements)
     all_shapes = {each.shape for each in queries}
     shapes = _left_out(sorted(all_shapes), measurements.seed)
     programs = programs_of(measurements)
@@ -242,7 +242,7 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     }
 
 
-def asked_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
+def evaluation_plans(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
     """Plans of the measured set and of sessions that keep to one platform."""
     runs = [(each, False) for each in measurements.executions]
     runs += [(each, True) for each in measurements.sessions]

@@ -90,7 +90,7 @@ def _year(world: DemoWorkspace, stages: Stages) -> YearResult:
         for line in world.programs.lines(call):
             message = orjson.loads(line)
             if STEP in message:
-                stage.say(message[STEP])
+                stage.announce(message[STEP])
                 stage.advance()
             else:
                 result = TypeAdapter(YearResult).validate_python(message[FOUND])
@@ -127,12 +127,12 @@ def _prepare_homes(
     """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
     stage.advance()
-    stage.say("how fast this machine is")
+    stage.announce("how fast this machine is")
     large = [each for each in organizations if each.size_class is SizeClass.LARGE]
     pace = _pace(world, large)
     calendar = fitted_calendar(pace, anchors=len(anchors_of(load_public_plans())), size=world.size)
     stage.advance()
-    stage.say("histories into the stores")
+    stage.announce("histories into the stores")
     ingests = [
         world.client("ingest", each.name, "ingest", str(world.history(each.name)), "--json")
         for each in organizations

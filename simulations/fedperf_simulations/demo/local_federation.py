@@ -64,7 +64,7 @@ def join_all(
         StepFailedError: a program failed, or was not up in time.
     """
     release_calendar = _start_coordinator(world, calendar, pace)
-    stage.say("organizations join, daemons start")
+    stage.announce("organizations join, daemons start")
     joined = world.programs.together(
         [partial(_join_and_start, world, name) for name in names], at_once=2
     )

@@ -160,8 +160,8 @@ def cast_of(
     new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
     for_pretraining, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
     pools = [
-        labelled_in(pool, epoch)
-        for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
+        labelled_in(pool, regime)
+        for regime, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
     ]
     begins = (period.start, period.window_start(size.cap_window))
 

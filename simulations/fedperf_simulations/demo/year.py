@@ -79,7 +79,7 @@ STEP, FOUND = "step", "found"
 START = "start.safetensors"
 OLD_MACHINE, NEW_MACHINE = "whole cores", "half a core"
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 def main() -> None:
@@ -87,10 +87,10 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     seed, quick, directory = int(sys.argv[1]), sys.argv[2] == "quick", Path(sys.argv[3])
 
-    def say(step: str) -> None:
+    def announce(step: str) -> None:
         print(orjson.dumps({STEP: step}).decode(), flush=True)
 
-    result = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, say=say)
+    result = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, announce=announce)
     print(orjson.dumps({FOUND: asdict(result)}).decode(), flush=True)
 
 
@@ -99,18 +99,18 @@ def steps_of(size: YearSize) -> int:
     return size.windows + 2
 
 
-def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult:
+def lived(size: YearSize, directory: Path, *, seed: int, announce: Announce) -> YearResult:
     """Run the year and return its results.
 
     The model that is pretrained for it is kept in `directory`.
     """
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
-    say("workloads are partitioned")
+    announce("workloads are partitioned")
     base_model = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
     save_model(directory / START, base_model, model_version=PRETRAINED_VERSION)
-    say("the base model is trained")
+    announce("the base model is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
@@ -131,7 +131,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             before = model if window < size.cap_window else before
             errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))
             windows.append(WindowErrors(*map(factor_of, errors)))
-            say(f"window {window + 1} of {size.windows}")
+            announce(f"window {window + 1} of {size.windows}")
         fetched = FetchedModels(federation.members[0].home.models)
         results = [
             new_participant_with(runs, cast.similar_to_new, fetched, shipped=shipped)

@@ -405,7 +405,7 @@ QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
 LEAST_QUERIES = 10
 """Rows that a new participant must have left as queries."""
-MOST_ASKED = 500
+MOST_QUERIES = 500
 
 STEPS = 3
 """Private steps of the shared model in the measured set."""
@@ -587,7 +587,7 @@ def _judge_tokio(
     }
     mine = runs.of(own_platform)
     order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
-    queries, training = order[:MOST_ASKED], order[MOST_ASKED:]
+    queries, training = order[:MOST_QUERIES], order[MOST_QUERIES:]
     points = runs.point[mine]
     rows = TableRows(runs.points.features()[points], runs.measured(target)[mine], points)
     for own in sizes:
@@ -623,7 +623,7 @@ def _judge_measured(
     rng = np.random.default_rng([settings.seed, participant, seed, 3])
     executions = one_per_workload(each for each in whole.history if each.is_ok)
     held = one_per_workload(each for each in whole.held_out if each.is_ok)
-    order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_ASKED]
+    order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_QUERIES]
     query_history = History.from_executions([held[place] for place in queries])
     models = {
         name: predictor(_joined_model(settings.seed, participant, name, settings.quick))

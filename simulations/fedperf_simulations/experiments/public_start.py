@@ -38,7 +38,7 @@ EPOCHS, QUICK_EPOCHS = 30, 2
 QUICK_EXECUTIONS = 500
 NOT_TRAINED_ON = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
 
-Answer = Callable[[History], Floats]
+Predictor = Callable[[History], Floats]
 
 
 class PublicStart:
@@ -49,9 +49,9 @@ class PublicStart:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return one row per model and family."""
-        models: Mapping[str, Callable[[], Answer]] = {
-            "public start": lambda: _answer(load_pretrained_model()),
-            "limited start": lambda: _answer(load_limited_model()),
+        models: Mapping[str, Callable[[], Predictor]] = {
+            "public start": lambda: _predictor(load_pretrained_model()),
+            "limited start": lambda: _predictor(load_limited_model()),
             "forest on the public part": lambda: _forest(_parts()[WorkloadPart.PUBLIC]),
             "GGFN on everything": lambda: _pooled(_everything(settings), settings),
             "forest on everything": lambda: _forest(_everything(settings)),
@@ -75,7 +75,7 @@ def _everything(settings: Settings) -> list[Execution]:
     return executions[: QUICK_EXECUTIONS if settings.quick else None]
 
 
-def _judge(make: Callable[[], Answer]) -> Row:
+def _judge(make: Callable[[], Predictor]) -> Row:
     queries = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
     predictions = np.exp(make()(queries))
     seconds = np.exp(queries.log_seconds)
@@ -105,17 +105,17 @@ def _cells(figures: Row, model: str) -> list[Row]:
     ]
 
 
-def _answer(checkpoint: Checkpoint) -> Answer:
+def _predictor(checkpoint: Checkpoint) -> Predictor:
     predict_log = predictor(checkpoint)
     return lambda queries: predict_log(queries.queries)
 
 
-def _forest(executions: Sequence[Execution]) -> Answer:
+def _forest(executions: Sequence[Execution]) -> Predictor:
     fitted = fit_personalized_ensemble(History.from_executions(executions), {}, [Forest()])
     return lambda queries: fitted.predict_log(queries.queries)
 
 
-def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
+def _pooled(executions: Sequence[Execution], settings: Settings) -> Predictor:
     plans = measured_plans(executions)
     model = GGFN(seed=settings.seed)
     fit(
@@ -125,7 +125,7 @@ def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
         epochs=QUICK_EPOCHS if settings.quick else EPOCHS,
         seed=settings.seed,
     )
-    return _answer(Checkpoint(state_to_arrays(model), 1))
+    return _predictor(Checkpoint(state_to_arrays(model), 1))
 
 
 EXPERIMENT = PublicStart()

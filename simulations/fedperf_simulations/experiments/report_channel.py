@@ -278,7 +278,7 @@ def _held_out_errors(
     return 100 * mape(predictions, seconds), median_q_error(predictions, seconds)
 
 
-Answer = Callable[[JobFederation, Channel, SeededNoise, int], GaussianPosterior]
+PosteriorLearner = Callable[[JobFederation, Channel, SeededNoise, int], GaussianPosterior]
 
 
 def _start(federation: JobFederation, *_: object) -> GaussianPosterior:
@@ -388,7 +388,7 @@ def _spoiled_channel(
     return _own(replace(federation, public_prior=_spoiled(federation)), channel, noise, seed)
 
 
-PREDICTORS: Mapping[str, Answer] = {
+PREDICTORS: Mapping[str, PosteriorLearner] = {
     START: _start,
     OWN: _own,
     OWN_WEAKER: _own,

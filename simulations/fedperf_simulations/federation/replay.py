@@ -193,9 +193,9 @@ def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]
             f"version {each.version}": (str(each.status), each.checkpoint)
             for each in registry.versions(session)
         }
-        for epoch in regimes(session):
-            words = f"{epoch.cause}, reference {epoch.reference_version}"
-            outcome[f"epoch {epoch.number}"] = (words, epoch.begins_at)
+        for regime in regimes(session):
+            words = f"{regime.cause}, reference {regime.reference_version}"
+            outcome[f"epoch {regime.number}"] = (words, regime.begins_at)
         for number, drift in enumerate(stored_drifts(session, period), 1):
             words = f"{drift.drift.platform.name.lower()} by {drift.drift.log_factor:+.2f}"
             outcome[f"drift {number}"] = (words, drift.drift)

@@ -98,7 +98,7 @@ def reproduced(
     experiments: Sequence[tuple[str, Experiment]],
     settings: Settings,
     *,
-    say: Callable[[str], None],
+    announce: Callable[[str], None],
     process: Process | None = None,
 ) -> Iterator[Claim]:
     """Run and verify all of them, one after the other.
@@ -106,13 +106,13 @@ def reproduced(
     Args:
         experiments: each with the command that runs it.
         settings: of each; its results are in a folder of its own below `settings.out`.
-        say: receives the progress, a line each.
+        announce: receives the progress, a line each.
         process: runs the program; by default as a process.
     """
     for command, experiment in experiments:
-        say(f"{experiment.name}: {experiment.claim}")
+        announce(f"{experiment.name}: {experiment.claim}")
         claim = _reproduced(command, experiment, settings, process or _process)
-        say(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
+        announce(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
         yield claim
 
 

@@ -20,7 +20,7 @@ Timer = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class ProgressStage:
-    """One running stage. `advance` moves its bar, `say` changes its text."""
+    """One running stage. `advance` moves its bar, `announce` changes its text."""
 
     _progress: Progress
     _task: TaskID
@@ -30,7 +30,7 @@ class ProgressStage:
         """Move the bar."""
         self._progress.advance(self._task, by)
 
-    def say(self, words: str) -> None:
+    def announce(self, words: str) -> None:
         """Show what is going on now."""
         self._progress.update(self._task, description=f"{self._title}: {words}")
 
@@ -75,7 +75,7 @@ def bar(title: str, total: float) -> Iterator[Callable[[str], None]]:
     with stages_shown(time.monotonic) as stages, stages.stage(title, title, total=total) as stage:
 
         def advance(words: str) -> None:
-            stage.say(words)
+            stage.announce(words)
             stage.advance()
 
         yield advance

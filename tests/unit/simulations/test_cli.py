@@ -120,7 +120,7 @@ def test_reproduce_command_prints_a_table_writes_a_page_and_sets_exit_code(
     claim = Claim("drift", "things change", ClaimStatus(standing), "as told")
     monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
     monkeypatch.setattr(experiments, "load", lambda entry: EXPERIMENT)
-    monkeypatch.setattr(reproduction, "reproduced", lambda *_, say: [claim])
+    monkeypatch.setattr(reproduction, "reproduced", lambda *_, announce: [claim])
     options = ["reproduce", "--quick", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.app, options)
     assert result.exit_code == code, result.output

@@ -29,8 +29,8 @@ from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     WorkloadSplit,
     deal,
+    first_segment,
     first_windows,
-    known_before,
     private_segments,
 )
 from fedperf_simulations.data.datasets import CAPPED, measured_files
@@ -224,7 +224,7 @@ def _start(settings: Settings, split: DriftSplit, seed: int) -> GGFN:
     """Return the initial model of the year. It is trained once and stored with the cells."""
     cache_path = settings.models / f"start-{seed}.safetensors"
     if not cache_path.is_file():
-        training = known_before(split)
+        training = first_segment(split)
         if settings.quick:
             training = training.of(np.arange(QUICK_TRAINING))
         epochs = QUICK_BASE_MODEL_EPOCHS if settings.quick else BASE_MODEL_EPOCHS

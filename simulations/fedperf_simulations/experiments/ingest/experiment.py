@@ -290,8 +290,8 @@ def _seconds(paths: Sequence[Path], store: Path, jobs: int) -> float:
 def _measured(path: Path, store: Path, *, repeats: int = 1) -> dict[str, float]:
     command = [sys.executable, "-m", "fedperf_simulations.experiments.ingest.measurement"]
     arguments = [str(path), str(store), str(repeats)]
-    answer = subprocess.run([*command, *arguments], check=True, capture_output=True)
-    figures: dict[str, float] = orjson.loads(answer.stdout)
+    result = subprocess.run([*command, *arguments], check=True, capture_output=True)
+    figures: dict[str, float] = orjson.loads(result.stdout)
     return figures
 
 

@@ -25,8 +25,8 @@ from fedperf_shared.model.metrics import median_q_error
 from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
+    INFORMATION,
     LEVEL,
     OURS,
     PREDICTOR,
@@ -42,7 +42,7 @@ from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_EXECUTIONS = 60
-MOST_ASKED = 500
+MOST_QUERIES = 500
 
 GAP = (0.4, 0.6)
 LARGEST = (0.8, 1.0)
@@ -105,7 +105,7 @@ def _cases(settings: Settings, regime: str, part: WorkloadPart) -> list[Row]:
             {
                 SITUATION: f"at home: {regime}",
                 PREDICTOR: OURS,
-                KNOWN: each.information,
+                INFORMATION: each.information,
                 "organization": part.value,
                 "seed": seed,
                 "asked": len(each.covered),
@@ -126,7 +126,7 @@ def _held_out_predictions(
     training: Sequence[Execution], held_out: Sequence[Execution], *, quick: bool, seed: int
 ) -> Iterator[_HeldOutPredictions]:
     rng = np.random.default_rng(seed)
-    most = QUICK_EXECUTIONS if quick else MOST_ASKED
+    most = QUICK_EXECUTIONS if quick else MOST_QUERIES
     history = History.from_executions(
         _some(training, rng, QUICK_EXECUTIONS if quick else len(training))
     )
@@ -222,7 +222,7 @@ def _pooled(cases: Cases, organization: str) -> Row:
     row: dict[str, Value] = {
         SITUATION: cases[0][SITUATION],
         PREDICTOR: OURS,
-        KNOWN: cases[0][KNOWN],
+        INFORMATION: cases[0][INFORMATION],
         "organization": organization,
     }
     for name in COUNTED:

@@ -44,7 +44,7 @@ from fedperf_simulations.experiments.intervals.scale_outs import (
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 
-KNOWN, QUICK_KNOWN = (3, 5, 10), (3,)
+OWN_CONFIGURATIONS, QUICK_OWN_CONFIGURATIONS = (3, 5, 10), (3,)
 DRAWS, QUICK_DRAWS = 20, 1
 DEADLINES = 3
 """Deadlines for each draw of own configurations, each of a random input."""
@@ -77,7 +77,7 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode()), 1])
         order = rng.permutation(len(one))
         deadlines = [_deadline(one, inputs, rng) for _ in range(DEADLINES)]
-        for count in QUICK_KNOWN if settings.quick else KNOWN:
+        for count in QUICK_OWN_CONFIGURATIONS if settings.quick else OWN_CONFIGURATIONS:
             rows += _choices(one, order[:count], deadlines)
     return rows
 

@@ -199,11 +199,12 @@ def _cell(settings: Settings, of: str) -> Cases:
     draws = QUICK_DRAWS if settings.quick else DRAWS[of]
     key = f"repeats-{of.replace(',', '').replace(' ', '-')}"
     return settings.cases(
-        key, lambda: list(asked_of(jobs_of(settings.data, of), of, draws=draws, seed=settings.seed))
+        key,
+        lambda: list(repeat_cases(jobs_of(settings.data, of), of, draws=draws, seed=settings.seed)),
     )
 
 
-def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
+def repeat_cases(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
     """Yield a row per number of runs, order, draw, home and predictor."""
     rng = np.random.default_rng([seed, len(jobs)])
     groups: dict[str, list[RepeatedJob]] = defaultdict(list)

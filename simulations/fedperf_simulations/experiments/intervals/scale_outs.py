@@ -45,7 +45,7 @@ from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
-KNOWN = (1, 2, 3)
+OWN_CONFIGURATIONS = (1, 2, 3)
 DRAWS, QUICK_DRAWS = 20, 1
 QUICK_SLICES = 2
 
@@ -148,7 +148,7 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
         order = rng.permutation(len(one))
-        for count in KNOWN:
+        for count in OWN_CONFIGURATIONS:
             training, queries = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
             rows += [{**about, **row} for row in _held_out_rows(one, training, queries)]
@@ -218,7 +218,7 @@ def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """Against each opponent at each number, against the best of them, and on what is chosen."""
     targets = []
-    for count in KNOWN:
+    for count in OWN_CONFIGURATIONS:
         of = situation(count)
         for rival in BASELINES:
             what = f"{of}: upper end of log(MAPE / that of {rival})"

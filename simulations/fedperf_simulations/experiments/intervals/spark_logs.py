@@ -27,6 +27,7 @@ from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED,
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
+    INFORMATION,
     LEVEL,
     NOTHING,
     OURS,
@@ -49,7 +50,6 @@ from fedperf_simulations.experiments.intervals.figures import (
     with_pretrained_model,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
@@ -186,9 +186,11 @@ def _nothing_own(data: Path) -> list[Row]:
     plans = [PlanOnCluster(each.plan, each.cluster) for _, each in group_queries]
     seconds = np.array([each.runtime_seconds for _, each in group_queries])
     rows = list(_of_product(groups, plans, seconds))
-    for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
+    for name, model_predictions in _fixed_and_regressed(plans, np.log(seconds), groups).items():
         information = ESTIMATED if name == ON_BYTES else ACTUAL
-        rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
+        rows_of_groups = zip(
+            groups, plans, seconds.tolist(), np.exp(model_predictions).tolist(), strict=True
+        )
         for group, each, took, prediction in rows_of_groups:
             label, about = (
                 PredictionLabel(NOTHING_OWN, name, group, information),
@@ -205,9 +207,9 @@ def _of_product(
     pretrained = shipped_model()
     for information in BOTH:
         inputs = queries_with(plans, information)
-        answers = with_pretrained_model(NOTHING, inputs, pretrained)
+        model_predictions = with_pretrained_model(NOTHING, inputs, pretrained)
         for group, plan, seconds, prediction in zip(
-            groups, inputs, took.tolist(), answers, strict=True
+            groups, inputs, took.tolist(), model_predictions, strict=True
         ):
             has_files = {HAS_FILES: _has_files(plan.plan)}
             label = PredictionLabel(NOTHING_OWN, OURS, group, information)
@@ -263,9 +265,9 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
                 OURS: with_pretrained_model(home, inputs, pretrained),
                 LOCAL: local_only(home, inputs),
             }
-            for name, answers in predictions.items():
+            for name, model_predictions in predictions.items():
                 label = PredictionLabel(_situation(own), name, group, information)
-                pairs = zip(held_out, answers, strict=True)
+                pairs = zip(held_out, model_predictions, strict=True)
                 rows += [label.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
     return rows
 
@@ -286,7 +288,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def _published() -> Iterator[Row]:
     for (name, information), (median, upper) in PUBLISHED.items():
-        about = {SITUATION: NOTHING_OWN, PREDICTOR: name, KNOWN: information}
+        about = {SITUATION: NOTHING_OWN, PREDICTOR: name, INFORMATION: information}
         yield {**about, "q50": median, "q90": upper}
 
 
@@ -294,7 +296,7 @@ def _with_own_runs(cases: Cases) -> Iterator[Row]:
     """Return the figures, and for ours the geometric mean of ours over local-only."""
     for own in OWN_RUNS:
         of_situation = where(cases, situation=_situation(own))
-        for (name, information), of_one in by(of_situation, PREDICTOR, KNOWN).items():
+        for (name, information), of_one in by(of_situation, PREDICTOR, INFORMATION).items():
             row = figures(of_one)
             if name == OURS:
                 change = _against_local(cases, [own], str(information))
@@ -328,7 +330,9 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
             most_target(
                 f"{what}: median of upper over lower end", row, "upper / lower", MOST_RATIO
             ),
-            Target(f"{what}: coverage's interval is so far from 90 %", 0.0, _beside(row)),
+            Target(
+                f"{what}: coverage's interval is so far from 90 %", 0.0, _distance_from_level(row)
+            ),
         ]
     ours = _ours(cases, ESTIMATED)
     bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
@@ -349,7 +353,7 @@ def _harm(cases: Cases) -> Iterator[Target]:
             yield worst_case_target(what, MOST_HARM, change)
 
 
-def _beside(row: Row) -> float:
+def _distance_from_level(row: Row) -> float:
     """Return the distance of the level from the interval of the coverage."""
     low, high = number(row["covered low"]), number(row["covered high"])
     return max(low - LEVEL, LEVEL - high, 0.0)

@@ -31,8 +31,8 @@ from fedperf_simulations.data.datasets import (
     measured_executions,
     measured_files,
 )
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
+    INFORMATION,
     NOTHING,
     OURS,
     PREDICTOR,
@@ -213,7 +213,7 @@ def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]
 def rows_of(cases: Cases) -> list[Row]:
     """Figures of each home and information, and ours over the pretrained model's own."""
     rows = []
-    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
+    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, INFORMATION).items():
         row = figures(group)
         if name == OURS:
             pretrained = where(

@@ -158,5 +158,5 @@ def test_spark_log_coverage_above_or_below_the_level_misses_its_target() -> None
 
     for share, holds in ((0.9, True), (0.5, False), (1.0, False)):
         [row] = tables(cases(share))
-        assert (spark_logs._beside(row) == 0) is holds
+        assert (spark_logs._distance_from_level(row) == 0) is holds
         assert row[PREDICTOR] == OURS
