@@ -174,16 +174,27 @@ HEADS = (
 )
 
 
-_PAGE = """{% extends "page" %} {% from "parts" import table %} {% block title %}fedperf: all
-claims{% endblock %} {% block content %} <h1>All claims</h1> <p class="sub">{{ claims|length }}
-experiments and benchmarks; {{ holding }} of {{ targets }} targets hold. Every figure follows from
-kept cells, which are stored with each summary.</p> <p class="note">Value and median are over the
-cases of a comparison, with 95 % bootstrap intervals that resample cases. "One left out" is the
-value without the case (or job) that favours us most. "Better" counts the cases that improved.</p>
-{% for claim, origin, rows in claims %} <section class="card"><h2>{{ claim.name }}: {{
-claim.standing }}</h2> <p>{{ claim.claim }}</p> <p class="note">{{ origin }}</p>{{ table(heads,
-rows) }} {% for note in (claim.summary.notes if claim.summary else ()) %} <p class="note">{{ note
-}}.</p> {% endfor %} </section> {% endfor %} {% endblock %}
+_PAGE = """{% extends "page" %}
+{% from "parts" import table %}
+{% block title %}fedperf: all claims{% endblock %}
+{% block content %}
+<h1>All claims</h1>
+<p class="sub">{{ claims|length }} experiments and benchmarks;
+{{ holding }} of {{ targets }} targets hold.
+Every figure follows from kept cells, which are stored with each summary.</p>
+<p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
+that resample cases. "One left out" is the value without the case (or job) that favours us most.
+"Better" counts the cases that improved.</p>
+{% for claim, origin, rows in claims %}
+<section class="card"><h2>{{ claim.name }}: {{ claim.standing }}</h2>
+<p>{{ claim.claim }}</p>
+<p class="note">{{ origin }}</p>{{ table(heads, rows) }}
+{% for note in (claim.summary.notes if claim.summary else ()) %}
+<p class="note">{{ note }}.</p>
+{% endfor %}
+</section>
+{% endfor %}
+{% endblock %}
 """
 
 
