@@ -1,6 +1,6 @@
 """The command line of simulations: `fedperf-sim`.
 
-Nothing heavy is imported before a command needs it, so that help answers at once.
+Nothing heavy is imported before a command needs it, so that help appears at once.
 """
 
 import sys
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="fedperf-sim",
-    help="Show, measure and answer claims about learning together.",
+    help="Show, measure and test claims about learning together.",
     cls=command_line.ProgramCommands,
     no_args_is_help=True,
     add_completion=False,
@@ -58,9 +58,9 @@ def demo(
 ) -> None:
     """Show why to join, in six minutes; a busy machine takes longer.
 
-    (a) what joining gives a new participant, (b) what becomes of answers when half a core is all
-    that there is, (c) what leaves three organizations, for how much. Exit code 9: nothing was
-    promoted in (a), or a release was lost in (c); one line says what.
+    (a) what joining gives a new participant, (b) how predictions change when only half a core is
+    available, (c) what leaves three organizations, for how much. Exit code 9: nothing was promoted
+    in (a), or a release was lost in (c); one line names the reason.
     """
     import os
     import signal
@@ -104,8 +104,8 @@ def replay(
 ) -> None:
     """Play a coordinator's stored releases through the installed one, and compare what comes of it.
 
-    One line per version, epoch and drift of its calendar, and one for the correction. Members are
-    not asked again: a change of the coordinator is judged by the releases that there are.
+    One line per version, regime and drift of its calendar, and one for the correction. Members send
+    nothing again: a change of the coordinator is judged by the stored releases.
     """
     from dataclasses import replace as changed
 
@@ -129,7 +129,7 @@ def replay(
 
 @app.command("list")
 def list_experiments(json: Json = False) -> None:
-    """List the experiments and benchmarks with the claims that they answer."""
+    """List the experiments and benchmarks with the claims that they test."""
     from fedperf_simulations.experiments import ENTRIES, load
 
     rows = [
@@ -149,7 +149,7 @@ def run(
     quick: Quick = False,
     json: Json = False,
 ) -> None:
-    """Answer a claim by an experiment: a table beside the published figure."""
+    """Test a claim by an experiment: a table with the published figure."""
     from fedperf_simulations.harness.experiment import Settings
 
     settings = Settings(seed, out or Path("out") / name, data, jobs, quick)
@@ -192,7 +192,7 @@ def verify(
         show({"name": summary["name"], "differences": lines}, json=True)
     else:
         cells = len(summary["provenance"]["cells"])
-        print("\n".join(lines) or f"{summary['name']}: what {cells} kept cells say")
+        print("\n".join(lines) or f"{summary['name']}: what {cells} kept cells give")
     if lines:
         raise typer.Exit(command_line.DIFFERENT)
 
@@ -210,8 +210,8 @@ def reproduce(
 ) -> None:
     """Run and verify every experiment and benchmark; one page of all claims: OUT/claims.html.
 
-    It goes on where it was interrupted. What fails or lacks its data stands on the page with the
-    reason; exit code 10: something failed, or is not what its cells say.
+    It goes on where it was interrupted. Experiments that fail or lack their data are listed on the
+    page with the reason. Exit code 10: something failed, or differs from its cells.
     """
     from fedperf_simulations.experiments import ENTRIES, load
     from fedperf_simulations.harness.experiment import Settings
@@ -220,7 +220,9 @@ def reproduce(
     settings = Settings(seed, out, data, jobs, quick=not full)
     experiments = [(entry.command, load(entry)) for entry in ENTRIES]
     claims = []
-    for each in reproduced(experiments, settings, say=lambda line: print(line, file=sys.stderr)):
+    for each in reproduced(
+        experiments, settings, announce=lambda line: print(line, file=sys.stderr)
+    ):
         claims.append(each)
         write_claims(out, claims)
     if json:

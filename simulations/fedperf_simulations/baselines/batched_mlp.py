@@ -15,7 +15,7 @@ from torch import Tensor
 
 HIDDEN = 64
 RATE, LAST_RATE = 1e-3, 5e-5
-"""Of Adam: at the first step of a segment and, by a cosine, at its last."""
+"""Learning rates of Adam: at the first step of a segment and, by a cosine, at its last."""
 
 Penalty = Callable[["SeedModels"], Tensor]
 
@@ -34,7 +34,7 @@ class SeedModels:
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:
-        """All of them; what belongs to one seed is at its place of the first axis."""
+        """All of them. What belongs to one seed is at its place of the first axis."""
         return (*self.weights, *self.biases)
 
     @classmethod
@@ -45,7 +45,7 @@ class SeedModels:
 
     @classmethod
     def draw(cls, inputs: int, generators: Sequence[np.random.Generator]) -> "SeedModels":
-        """Untrained, each seed from its own generator; as torch draws linear layers."""
+        """Untrained, each seed from its own generator. As torch draws linear layers."""
         weights, biases = [], []
         sizes = (inputs, HIDDEN, HIDDEN, 1)
         for rows, columns in pairwise(sizes):
@@ -59,7 +59,10 @@ class SeedModels:
         return cls(tuple(weights), tuple(biases))
 
     def layers(self, inputs: Tensor) -> list[Tensor]:
-        """The inputs [seeds, rows, inputs] and what every layer makes of them, the answer last."""
+        """The inputs [seeds, rows, inputs] and the output of every layer.
+
+        The prediction is last.
+        """
         made = [inputs]
         for place, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             out = torch.baddbmm(bias, made[-1], weight)
@@ -70,20 +73,20 @@ class SeedModels:
         """Answers [seeds, rows] to inputs [seeds, rows, inputs]."""
         return self.layers(inputs)[-1].squeeze(-1)
 
-    def back(self, layers: Sequence[Tensor], at_answer: Tensor) -> list[Tensor]:
+    def back(self, layers: Sequence[Tensor], at_output: Tensor) -> list[Tensor]:
         """Return the gradient of the loss by the output of each layer, [seeds, rows, to].
 
         Args:
             layers: as from `layers`.
-            at_answer: derivative of the loss by the answer, [seeds, rows].
+            at_output: derivative of the loss by the prediction, [seeds, rows].
         """
-        gradients = [at_answer.unsqueeze(-1)]
+        gradients = [at_output.unsqueeze(-1)]
         for weight, made in zip(self.weights[:0:-1], layers[-2:0:-1], strict=True):
             gradients.insert(0, torch.bmm(gradients[0], weight.mT) * (made > 0))
         return gradients
 
     def gradients(self, layers: Sequence[Tensor], at_layers: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the loss, summed over rows, by parameter; from `layers` and `back`."""
+        """Gradients of the loss, summed over rows, by parameter. From `layers` and `back`."""
         products = [torch.bmm(a.mT, d) for a, d in zip(layers[:-1], at_layers, strict=True)]
         return [*products, *(each.sum(dim=1, keepdim=True) for each in at_layers)]
 
@@ -91,15 +94,15 @@ class SeedModels:
         """Return the model of one seed."""
         return SeedModels.of([each[place : place + 1] for each in self.parameters])
 
-    def answers(self, inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+    def predictions(self, inputs: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         """Answers to inputs [rows, inputs] of each seed, whose rows may differ in number."""
         most = max(len(each) for each in inputs)
         padded = np.zeros((len(inputs), most, inputs[0].shape[1]), dtype=np.float32)
         for place, each in enumerate(inputs):
             padded[place, : len(each)] = each
         with torch.no_grad():
-            answers = self(torch.from_numpy(padded)).numpy()
-        return [row[: len(each)] for row, each in zip(answers, inputs, strict=True)]
+            predictions = self(torch.from_numpy(padded)).numpy()
+        return [row[: len(each)] for row, each in zip(predictions, inputs, strict=True)]
 
 
 def fit(

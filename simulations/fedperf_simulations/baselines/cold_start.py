@@ -1,11 +1,11 @@
 """Labels for sizes that were not run, from few sizes that were.
 
-Published rule (GGFN paper, section on training data): all workflows run on small inputs and
-few on medium and large ones; the label in between is the mean of a polynomial of degree 5
-through the measured points and of a polynomial of degree 3 fitted to them, in seconds over
-rows. Such polynomials swing: they give negative run times. The other rules here work on
-logarithms: the published one there, and a monotone interpolant (PCHIP), which stays between
-its neighbours. None answers outside of the measured sizes.
+Published rule (GGFN paper, section on training data): all workflows run on small inputs and few on
+medium and large ones; the label in between is the mean of a polynomial of degree 5 through the
+measured points and of a polynomial of degree 3 fitted to them, in seconds over rows. Such
+polynomials swing: they give negative run times. The other rules here work on logarithms: the
+published one there, and a monotone interpolant (PCHIP), which stays between its neighbours. No rule
+extrapolates beyond the measured sizes.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,14 +18,14 @@ from fedperf_shared.errors import InvalidInputError
 
 Floats = NDArray[np.float64]
 Rule = Callable[[Floats, Floats, Floats], Floats]
-"""Measured rows [points], ascending; their seconds [points]; rows asked for -> seconds."""
+"""Measured rows [points], ascending. Their seconds [points]. Requested rows -> seconds."""
 
 INTERPOLATED, FITTED = 5, 3
 """Degrees of the two polynomials."""
 
 
 class OutsideOfMeasuredSizesError(InvalidInputError):
-    """A label was asked for at a size below or beyond all that were run."""
+    """Raised when a label is requested for a size outside of the measured sizes."""
 
     def __init__(self, size: float, rows: Floats) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class TooFewSizesError(InvalidInputError):
 
 
 def published(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """Mean of a degree-5 interpolation and a degree-3 fit in seconds over rows; may be negative.
+    """Mean of a degree-5 interpolation and a degree-3 fit in seconds over rows. May be negative.
 
     With more than six sizes the degree-5 polynomial is fitted to them as well.
 
@@ -56,13 +56,19 @@ def published(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
 
 
 def published_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """Return the published rule on logarithms of rows and seconds; errors as `published`."""
+    """Return the published rule on logarithms of rows and seconds.
+
+    Raises the errors of `published`.
+    """
     _require(rows, queries, INTERPOLATED + 1)
     return np.exp(published(np.log(rows), np.log(seconds), np.log(queries)))
 
 
 def monotone_in_logs(rows: Floats, seconds: Floats, queries: Floats) -> Floats:
-    """PCHIP through the logarithms of rows and seconds; errors as `published`, from 2 sizes on."""
+    """Return PCHIP through the logarithms of rows and seconds, from 2 sizes on.
+
+    Raises the errors of `published`.
+    """
     from scipy.interpolate import PchipInterpolator
 
     _require(rows, queries, 2)

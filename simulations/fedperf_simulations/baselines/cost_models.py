@@ -1,12 +1,11 @@
 """Cost models side by side: GGFN and the baselines of its paper, trained on the same plans.
 
-Each is a function that learns from measured plans and gives a function from questions to
-log seconds. The forest is a re-implementation of Robopt's. The deep network is the paper's
-(8 layers of 256) on padded plans; boosted trees are what one would try first. These two have what
-GGFN has: its loss, and the analytic cost model that they correct. Wayang's costs and the analytic
-ones alone are not learnt here at all. Hyperparameters are those of the paper or were chosen on the
-measured set, of which nothing is ever held out where models are compared
-(`experiments.platform_choice`).
+Each is a function that learns from measured plans and returns a function from queries to log
+seconds. The forest is a re-implementation of Robopt's. The deep network is the paper's (8 layers of
+256) on padded plans; boosted trees are what one would try first. These two have what GGFN has: its
+loss, and the analytic cost model that they correct. Wayang's costs and the analytic costs alone are
+not trained here. Hyperparameters are those of the paper or were chosen on the measured set, of
+which nothing is ever held out where models are compared (`experiments.platform_choice`).
 
 Some models read plans as vectors of fixed length. `robopt_vector` follows Robopt: per kind of
 operator and platform how many operators, and the sums of their input and of their output rows; what
@@ -56,7 +55,7 @@ from fedperf_simulations.model.fit import (
 from fedperf_simulations.model.ggfn import GGFN
 
 MOST_OPERATORS = 16
-"""Operators of a padded vector; those of longer plans that come later are left out."""
+"""Operators of a padded vector. Those of longer plans that come later are left out."""
 
 _KINDS = slice(0, len(OperatorKind))
 _PLATFORMS = slice(28, 28 + len(NAMED_PLATFORMS))
@@ -136,7 +135,7 @@ class PlatformCosts:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Return the loads of one property file; errors as `WayangCosts.read`."""
+        """Return the loads of one property file. Raises the errors of `WayangCosts.read`."""
         try:
             text = path.read_text()
         except OSError as error:
@@ -147,7 +146,7 @@ class PlatformCosts:
         missing = {name for names in _AS.values() for name in names} - cycles.keys()
         if missing or "cpu.mhz" not in settings:
             missing_names = ", ".join(sorted(missing)) or "cpu.mhz"
-            raise InvalidWayangCostsError(f"{path} does not say what is needed: {missing_names}")
+            raise InvalidWayangCostsError(f"{path} lacks required entries: {missing_names}")
         milliseconds = float(settings.get("init.ms", 0.0))
         return cls(cycles, 1e6 * float(settings["cpu.mhz"]), milliseconds / 1000)
 
@@ -178,7 +177,7 @@ class WayangCosts:
         return cls(java, spark)
 
     def seconds(self, plan: Plan, cluster: ClusterConfig) -> float:
-        """Estimated run time; a switch between Java and Spark collects and distributes rows."""
+        """Estimated run time. A switch between Java and Spark collects and distributes rows."""
         operators = plan.workflow.operators
         total = self.spark.start_seconds if Platform.SPARK in plan.platforms else 0.0
         for each, platform in zip(operators, plan.platforms, strict=True):
@@ -228,10 +227,10 @@ def _value(node: ast.expr, rows: Mapping[str, float]) -> float:
 
 
 LAYERS, WIDTH = 8, 256
-"""Of the deep network."""
+"""Layers of the deep network and their width."""
 
 COLUMNS_PER_SPLIT = 0.4
-"""Of the forest."""
+"""Share of the forest's columns that a split considers."""
 
 BOOSTING = {
     "learning_rate": 0.05,
@@ -243,48 +242,50 @@ BOOSTING = {
     "force_row_wise": True,
     "verbosity": -1,
 }
-"""What one would try first; nothing was searched."""
+"""Usual values. No search was made."""
 
 _BATCH = 64
 _TOGETHER = 8
-"""Of the network's samples: so many in a step, so many of a question next to each other."""
+"""Samples of the network in a step, and consecutive samples of one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The training data of a model: questions and their answers.
+    """The training data of a model: plans and their run times.
 
     Attributes:
-        questions: plans and resources.
-        log_seconds: natural log of their run times [questions].
-        queries: a number per question, the same for plans of one workflow on one cluster.
+        queries: plans and resources.
+        log_seconds: natural log of their run times [queries].
+        query_numbers: one per plan, the same for plans of one workflow on one cluster.
     """
 
-    questions: Sequence[PlanOnCluster]
+    queries: Sequence[PlanOnCluster]
     log_seconds: Floats
-    queries: NDArray[np.int64]
+    query_numbers: NDArray[np.int64]
 
     @classmethod
     def of(cls, plans: Sequence[MeasuredPlan]) -> "TrainingPlan":
         """Return the training plan of measured plans."""
         numbers: dict[object, int] = {}
-        queries = [numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans]
+        query_numbers = [
+            numbers.setdefault((p.plan.workflow, p.cluster), len(numbers)) for p in plans
+        ]
         return cls(
             [PlanOnCluster(each.plan, each.cluster) for each in plans],
             np.array([each.log_seconds for each in plans]),
-            np.array(queries, dtype=np.int64),
+            np.array(query_numbers, dtype=np.int64),
         )
 
     @property
     def residuals(self) -> Floats:
-        """Training targets: residuals of the analytic cost model, in their units, [questions]."""
-        residuals: Floats = (self.log_seconds - analytic_log_seconds(self.questions)) / TARGET_SCALE
+        """Training targets: residuals of the analytic cost model, in their units, [queries]."""
+        residuals: Floats = (self.log_seconds - analytic_log_seconds(self.queries)) / TARGET_SCALE
         return residuals
 
 
-def analytic_log_seconds(questions: Sequence[PlanOnCluster]) -> Floats:
-    """Return log seconds by the analytic cost model, [questions]."""
-    return np.array([each.features.analytic_log_seconds for each in questions])
+def analytic_log_seconds(queries: Sequence[PlanOnCluster]) -> Floats:
+    """Return log seconds by the analytic cost model, [queries]."""
+    return np.array([each.features.analytic_log_seconds for each in queries])
 
 
 CostModel = Callable[[TrainingPlan], PredictLog]
@@ -296,30 +297,31 @@ def train_ggfn(
     """A GGFN that has seen the training plan `epochs` times.
 
     Without dropout, as the mean output of a thinned network is not the output of the whole one.
-    That shift between training and use cost 8 points of relative error on the measured set. How
-    plans of a question differ is learnt as well as what they take: of 54 training plans that were
-    held out, the fastest platform was chosen, or one within a tenth of it, in 93 % instead of 89 %.
+    That shift between training and use cost 8 points of relative error on the measured set. The
+    loss covers the differences between plans of a query as well as their run times. On 54 held-out
+    training plans, the chosen platform was within a tenth of the fastest in 93 % instead of 89 %.
     """
     model = GGFN(dropout=0.0, seed=seed)
     fit(
         model,
-        zero_constant_inputs(model, _graphs(training_plan.questions)),
+        zero_constant_inputs(model, _graphs(training_plan.queries)),
         training_plan.log_seconds,
         epochs=epochs,
         seed=seed,
         on_progress=on_progress,
-        questions=training_plan.queries,
+        query_numbers=training_plan.query_numbers,
     )
     return model
 
 
 def zero_constant_inputs(model: GGFN, graphs: Sequence[Features]) -> list[Features]:
-    """Return the graphs, and the model, without inputs that tell nothing of what lies beyond them.
+    """Return the graphs and the model without the constant inputs.
 
     An input that is the same in all graphs keeps its random weights, as no training touches them:
-    the first plan that differs, by its platform, a kind or several nodes, would be answered by
-    these. Of cores, one or two were measured. What more of them bring only the analytic model may
-    say: a network that had heard of them made plans 1.2 to 1.5 times slower on 16 cores.
+    the prediction for the first plan that differs, by its platform, a kind or several nodes, would
+    depend on them. Only one and two cores were measured. Only the analytic model predicts the
+    effect of more cores: a network with cores as an input made plans 1.2 to 1.5 times slower on 16
+    cores.
 
     Args:
         model: before its training; weights of these inputs become 0, in place.
@@ -365,7 +367,7 @@ def forest(*, trees: int, seed: int) -> CostModel:
         grown = RandomForestRegressor(
             trees, max_features=COLUMNS_PER_SPLIT, random_state=seed, n_jobs=1
         )
-        grown.fit(_stacked(robopt_vector, training_plan.questions), training_plan.log_seconds)
+        grown.fit(_stacked(robopt_vector, training_plan.queries), training_plan.log_seconds)
         return lambda queries: np.asarray(grown.predict(_stacked(robopt_vector, queries)))
 
     return learn
@@ -374,14 +376,14 @@ def forest(*, trees: int, seed: int) -> CostModel:
 def boosting(*, rounds: int, seed: int) -> CostModel:
     """Boosted trees on the client's flat vectors, by GGFN's loss: level and differences.
 
-    What counts of a question's plans is how they differ as well as what each takes
+    The loss covers the differences between a query's plans as well as each run time
     (`shared.model.fit.huber_within`).
     """
     import lightgbm
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
         targets = training_plan.residuals
-        members = np.unique(training_plan.queries, return_inverse=True)[1]
+        members = np.unique(training_plan.query_numbers, return_inverse=True)[1]
         sizes = np.bincount(members)
 
         def apart(values: Floats) -> Floats:
@@ -393,14 +395,14 @@ def boosting(*, rounds: int, seed: int) -> CostModel:
             slope = np.clip(errors, -HUBER_DELTA, HUBER_DELTA) + apart(within)
             return slope, 2 - 1 / sizes[members]
 
-        vectors = lightgbm.Dataset(_stacked(flatten, training_plan.questions), targets)
+        vectors = lightgbm.Dataset(_stacked(flatten, training_plan.queries), targets)
         trees = lightgbm.train({**BOOSTING, "objective": slopes, "seed": seed}, vectors, rounds)
 
-        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
+        def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
             predicted = np.asarray(trees.predict(_stacked(flatten, queries)), np.float64)
             return predicted * TARGET_SCALE + analytic_log_seconds(queries)
 
-        return answer
+        return predict_log
 
     return learn
 
@@ -409,7 +411,7 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
     """8 dense layers of 256 on padded plans, by the loss that GGFN has: level and differences."""
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
-        inputs = torch.from_numpy(_stacked(padded_vector, training_plan.questions))
+        inputs = torch.from_numpy(_stacked(padded_vector, training_plan.queries))
         targets = torch.tensor(training_plan.residuals, dtype=torch.float32)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -418,17 +420,17 @@ def deep_network(*, epochs: int, seed: int) -> CostModel:
                 network,
                 inputs,
                 targets,
-                queries=torch.from_numpy(training_plan.queries),
+                queries=torch.from_numpy(training_plan.query_numbers),
                 epochs=epochs,
             )
 
-        def answer(queries: Sequence[PlanOnCluster]) -> Floats:
+        def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
             with torch.inference_mode():
                 output = network(torch.from_numpy(_stacked(padded_vector, queries)))[:, 0]
             values: Floats = (output * TARGET_SCALE).double().numpy()
             return values + analytic_log_seconds(queries)
 
-        return answer
+        return predict_log
 
     return learn
 
@@ -439,7 +441,7 @@ def analytic() -> CostModel:
 
 
 def wayang(directory: Path) -> CostModel:
-    """Wayang's hand-tuned linear costs; errors as `WayangCosts.read`."""
+    """Wayang's hand-tuned linear costs. Raises the errors of `WayangCosts.read`."""
     costs = WayangCosts.read(directory)
 
     def learn(training_plan: TrainingPlan) -> PredictLog:
@@ -476,7 +478,7 @@ def _descend(
 
 
 def _handfuls(queries: Tensor) -> Tensor:
-    """Return all samples in a random order, few of a question next to each other."""
+    """Return all samples in a random order, with short runs of one query."""
     places = torch.randperm(len(queries))
     places = places[torch.argsort(queries[places], stable=True)]
     _, sizes = torch.unique_consecutive(queries[places], return_counts=True)
@@ -486,9 +488,9 @@ def _handfuls(queries: Tensor) -> Tensor:
     return places[torch.argsort(order[handful], stable=True)]
 
 
-def _graphs(questions: Sequence[PlanOnCluster]) -> list[Features]:
-    return [each.features for each in questions]
+def _graphs(queries: Sequence[PlanOnCluster]) -> list[Features]:
+    return [each.features for each in queries]
 
 
-def _stacked(vector: Callable[..., np.ndarray], questions: Sequence[PlanOnCluster]) -> np.ndarray:
-    return np.stack([vector(each.features) for each in questions])
+def _stacked(vector: Callable[..., np.ndarray], queries: Sequence[PlanOnCluster]) -> np.ndarray:
+    return np.stack([vector(each.features) for each in queries])

@@ -1,8 +1,8 @@
 """Plain models that anybody could make at home in an afternoon: ridge, and a Gaussian process.
 
 Both learn the logarithm of what was measured from standardised features; the process has a sane
-prior. They stand beside the client's own predictors, so that joining is compared with competent
-opponents.
+prior. They are evaluated alongside the client's own predictors, so that joining is compared with
+competent baselines.
 """
 
 import warnings
@@ -15,7 +15,8 @@ from fedperf_client.prediction.learners.ridge import varying_columns
 
 Floats = NDArray[np.float64]
 Regressor = Callable[[Floats, Floats, Floats], Floats]
-"""Log answers to what is asked [asked, features], from known [rows, features] and logs [rows]."""
+"""Log predictions for queries [queries, features], from training [rows, features] and logs [rows].
+"""
 
 RIDGE, PROCESS = "local-only, plain ridge", "local-only, plain Gaussian process"
 
@@ -32,7 +33,7 @@ FEWEST = 2
 
 
 def ridge(training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Linear in the features; the mean where there is one row."""
+    """Linear in the features. The mean where there is one row."""
     from sklearn.linear_model import RidgeCV
 
     if len(training) < FEWEST:
@@ -54,7 +55,7 @@ def process(training: Floats, logs: Floats, queries: Floats) -> Floats:
     ) + WhiteKernel(NOISE, NOISES)
     model = GaussianProcessRegressor(kernel)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # says that a bound was reached
+        warnings.simplefilter("ignore", ConvergenceWarning)  # reports that a bound was reached
         model.fit(training, logs - logs.mean())
     return np.asarray(model.predict(queries), float) + float(logs.mean())
 
@@ -63,7 +64,7 @@ HOME_MODELS: Mapping[str, Regressor] = {RIDGE: ridge, PROCESS: process}
 
 
 def _standardised(training: Floats, queries: Floats) -> tuple[Floats, Floats]:
-    """By mean and deviation of what is known; features that do not vary stay out."""
+    """Standardize by mean and deviation of the training rows. Constant features are dropped."""
     varies = varying_columns(training)
     if not len(varies):
         return np.zeros((len(training), 1)), np.zeros((len(queries), 1))

@@ -1,4 +1,4 @@
-"""DP-SGD of GGFN by Opacus: its optimizer clips, adds the noise and steps; its accountant counts.
+"""DP-SGD of GGFN by Opacus: its optimizer clips, adds the noise and steps. Its accountant counts.
 
 Opacus' `GradSampleModule`, with hooks or with functorch, takes the first dimension of a layer's
 input for the batch. Of a batch of plans that dimension counts operators, so a sample would be an
@@ -92,7 +92,7 @@ class OpacusTraining:
         """Return the weights after so many steps from `model`, which stays as it is.
 
         Args:
-            model: where training starts.
+            model: before training.
             graphs: the plan of one execution of each workload.
             log_seconds: that it took, natural log, [workloads].
             draws: which workloads a step draws, and the noise.

@@ -1,8 +1,7 @@
 """Rules of thumb that a choice has to beat: one platform for everything, or one per class.
 
-A rule knows nothing of a workflow but the classes of its operators. An operator that the
-rule's platform cannot run goes where the operator before it ran, or else to the first
-platform that can.
+A rule reads only the classes of a workflow's operators. An operator that the rule's platform cannot
+run goes where the operator before it ran, or else to the first platform that can.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +31,7 @@ class PlatformRule:
     platforms: Mapping[OperatorClass, Platform]
 
     def plan(self, program: Program, workflow: Workflow) -> Assignment:
-        """Return the rule's plan of a workflow; a sink runs where its input does."""
+        """Return the rule's plan of a workflow. A sink runs where its input does."""
         platforms: list[Platform] = []
         for step, operator in zip(program.steps, workflow.operators, strict=True):
             able = supporting(step.operation)

@@ -7,7 +7,7 @@ from fedperf_shared.workflow.graph import InvalidWorkflowError, Plan, Workflow
 
 
 def workflow_prefix(workflow: Workflow, positions: Iterable[int]) -> Workflow:
-    """Return these operators alone, in ascending order; what is known of sources stays.
+    """Return these operators alone, in ascending order. Facts about sources are kept.
 
     Raises:
         InvalidWorkflowError: an operator reads from one that is left out, or none is left.
@@ -29,7 +29,7 @@ def workflow_prefix(workflow: Workflow, positions: Iterable[int]) -> Workflow:
 
 
 def plan_prefix(plan: Plan, positions: Iterable[int]) -> Plan:
-    """Return the prefix with each operator's platform; errors as `workflow_prefix`."""
+    """Return the prefix with each operator's platform. Raises the errors of `workflow_prefix`."""
     order = sorted(set(positions))
     platforms = tuple(plan.platforms[position] for position in order)
     return Plan(workflow_prefix(plan.workflow, order), platforms)

@@ -1,4 +1,4 @@
-"""Regressions that anybody would fit to run times: baselines beside the product."""
+"""Regressions that anybody would fit to run times: baselines to compare with the product."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ import numpy as np
 from fedperf_client.prediction.prediction import Floats
 
 MACHINES, SIZE, OTHER = (-0.7, 0.35), (0.9, 0.3), (0.0, 0.3)
-"""Mean and deviation of slopes; of others per standard deviation of the column."""
+"""Mean and deviation of slopes. Other slopes are per standard deviation of the column."""
 
 LEVEL_SD, NOISE = 100.0, 0.1
-"""Log seconds: nothing is known of the level; by so much configurations leave the line."""
+"""Prior deviations in log seconds: of the level, and of configurations from the line."""
 
 _LEAST_SECONDS = 1e-6
 
@@ -18,7 +18,7 @@ _LEAST_SECONDS = 1e-6
 def regressions_without(groups: Sequence[object], across: Floats, log_seconds: Floats) -> Floats:
     """Return log seconds by least squares on one column, [cases].
 
-    The line that answers for a group was fitted without it, so that no case predicts itself.
+    The line that predicts a group is fitted without it, so no case predicts itself.
 
     Args:
         groups: that of each case, at least two different ones.
@@ -26,22 +26,21 @@ def regressions_without(groups: Sequence[object], across: Floats, log_seconds: F
         log_seconds: what was measured, [cases].
     """
     labels = np.array([str(each) for each in groups])
-    answers = np.zeros(len(labels))
+    predictions = np.zeros(len(labels))
     for label in np.unique(labels):
         held = labels == label
         terms = np.column_stack([np.ones(len(across)), across])
         line = np.linalg.lstsq(terms[~held], log_seconds[~held], rcond=None)[0]
-        answers[held] = terms[held] @ line
-    return answers
+        predictions[held] = terms[held] @ line
+    return predictions
 
 
 def slope_prior(training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Log seconds by a line in logs of machines and size with a prior on its slopes, [asked].
+    """Log seconds by a line in logs of machines and size with a prior on its slopes, [queries].
 
-    Run time falls with machines by an exponent of 0.7 +- 0.35 and rises with the size by
-    0.9 +- 0.3; on other columns the prior says only that they matter little. One known
-    configuration gives the level, more move the slopes (Bayesian linear regression; Bishop 2006,
-    section 3.3).
+    Run time falls with machines by an exponent of 0.7 +- 0.35 and rises with the size by 0.9 +-
+    0.3; on other columns the prior is centred at 0. One measured configuration gives the level,
+    more move the slopes (Bayesian linear regression; Bishop 2006, section 3.3).
 
     Args:
         training: log machines, log size and any other columns around 0, [rows, columns].
@@ -59,12 +58,12 @@ def slope_prior(training: Floats, logs: Floats, queries: Floats) -> Floats:
 
 
 def ernest_parts(training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Return log seconds by Ernest with at most as many terms as known configurations, [asked].
+    """Return log seconds by Ernest with at most one term per configuration, [queries].
 
-    So it answers from one on. What machines share comes first, then what is fixed, gathered, and
-    per machine: with fewer configurations than parts a fit of all four is one of many, and may as
-    well say that more machines take longer. Venkataraman et al., NSDI 2016, section 3.1; by
-    relative errors, as the client's.
+    So it predicts from one configuration on. The shared term comes first, then the fixed, the
+    gathered and the per-machine term. With fewer configurations than terms a fit of all four is not
+    unique, and more machines may be predicted to take longer. Venkataraman et al., NSDI 2016,
+    section 3.1; by relative errors, as the client's.
 
     Args:
         training: log machines and log size, [rows, 2].
@@ -81,6 +80,6 @@ def ernest_parts(training: Floats, logs: Floats, queries: Floats) -> Floats:
 
 
 def _terms(rows: Floats, middle: float) -> Floats:
-    """In the order in which they are trusted, [rows, 4]."""
+    """Return Ernest's terms in the order in which a fit adds them, [rows, 4]."""
     machines, size = np.exp(rows[:, 0]), np.exp(rows[:, 1] - middle)
     return np.column_stack([size / machines, np.ones(len(rows)), rows[:, 0], machines])

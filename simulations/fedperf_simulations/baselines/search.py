@@ -4,12 +4,12 @@ All of them extend plans operator by operator and differ in what they keep apart
 per difference the cheapest plan stays. The delayed greedy rule is the one published with
 GGFN: sub-plans that differ in the last two operators placed, k^2 of them. None is exact on
 every workflow: the open operators decide what transfers are still to be paid, and the set
-of platforms started what start-ups are.
+of platforms started the startup costs.
 
 The published search prunes by the delayed greedy rule and lets the model score every sub-plan, one
-by one. It serves comparisons only. Sub-plans that differ in the last two operators
-placed are kept, k^2 of them. Every extension of each by each of k platforms is a workflow of its
-own that the model is asked about.
+by one. It serves comparisons only. Sub-plans that differ in the last two operators placed are kept,
+k^2 of them. Every extension of each by each of k platforms is a workflow of its own for the model
+to score.
 """
 
 from enum import StrEnum, unique
@@ -102,10 +102,10 @@ APART = 2
 def published_search(
     costs: AdditiveCosts, cluster: ClusterConfig, predict_log: PredictLog
 ) -> tuple[tuple[Platform, ...], int]:
-    """The plan that is left, and how many times the model was asked.
+    """Return the remaining plan and the number of calls of the model.
 
     Args:
-        costs: say where operators may run; what anything costs is not looked at.
+        costs: where operators may run. The values of the costs are not read.
         cluster: what the plans are to run on.
         predict_log: the model.
     """

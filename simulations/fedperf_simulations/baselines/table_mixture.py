@@ -3,14 +3,14 @@
 The product combines local learners (`fedperf_campaigns.tables.learners`). Candidates
 that read a downloaded posterior about public points are compared here alone.
 
-The Bayesian download is the coordinator's posterior over public points. The mean is a start model
-like any other (`EncodedQueries.starts`); the covariance says how it may be wrong, so that one own
-execution corrects every point that it tells about. An organization's own level may differ from
-everybody's, and so may how its run times depend on the features: by a line and a smooth function of
-them. How much the covariance is to be believed, how far its own dependence goes, and how noisy own
-executions are, few executions do not tell: answers are averaged over a fixed grid of these numbers,
-each weighted by its marginal likelihood. Without own executions it is the mean; it refuses a
-covariance that is none.
+The Bayesian download is the coordinator's posterior over public points. The mean is a pretrained
+model like any other (`EncodedQueries.starts`). The covariance describes its error, so one own
+execution corrects every correlated point. An organization's own level may differ from the others',
+and so may the dependence of its run times on the features: by a line and a smooth function of them.
+Few executions do not determine the scale of the covariance, the length of the own dependence and
+the noise of own executions. Predictions are averaged over a fixed grid of these numbers, each
+weighted by its marginal likelihood. Without own executions the prediction is the mean. An invalid
+covariance is refused.
 
 For plans, whose points are the cells of the public basis, `residual_learners.CellCorrectedModel`
 does the same in a form that stays cheap for thousands of executions.
@@ -57,13 +57,13 @@ SCALES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors on the covariance. Their prior is log-normal, of standard deviation 1."""
 
 OWN_SDS = (0.0, 0.03, 0.1, 0.3)
-"""How far the own dependence on the features goes, log seconds."""
+"""Standard deviations of the own dependence on the features, log seconds."""
 
 LENGTHS = (0.4, 0.8, 1.6)
 """Over which it changes, where own executions span [-1, 1]."""
 
 NOISE_SDS = (0.03, 0.1, 0.3, 0.6)
-"""Of one execution, log seconds."""
+"""Standard deviations of one execution, log seconds."""
 
 LEAST_SHARE = 1e-3
 """Numbers of the grid that are less likely than this are left out of the average."""
@@ -73,11 +73,11 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PretrainedWithPosterior:
-    """A start model whose error is believed to be Gaussian over the public points.
+    """A pretrained model whose error is modelled as Gaussian over the public points.
 
     Attributes:
-        covariance: of the start's error, (log seconds)^2, float64 [points, points]; the
-            point of a question is the number of its cell (`EncodedQueries.cells`).
+        covariance: of the pretrained model's error, (log seconds)^2, float64 [points, points]. The
+            point of a query is the number of its cell (`EncodedQueries.cells`).
     """
 
     covariance: Floats
@@ -128,7 +128,7 @@ class PretrainedWithPosterior:
         """
         count = len(self.covariance)
         if not ((samples.cells >= 0) & (samples.cells < count)).all():
-            raise InvalidCorrectionError(f"a question lies at none of the {count} points")
+            raise InvalidCorrectionError(f"a query lies at none of the {count} points")
         return samples.cells
 
 
@@ -143,7 +143,7 @@ class FittedDownload:
     _likely: "list[tuple[float, _GridPoint]]"
 
     def __call__(self, queries: EncodedQueries) -> Floats:
-        """Mean log seconds, [questions]."""
+        """Mean log seconds, [queries]."""
         crossed = self.download.covariance[np.ix_(self.download.points(queries), self._points)]
         inputs = self._scaling(queries.features)
         departures = {length: _departure(inputs, self._inputs, length) for length in LENGTHS}
@@ -179,12 +179,12 @@ class _GridPoint:
 _GRID = tuple(
     _Numbers(scale, own_sd, length)
     for scale, own_sd, length in product(SCALES, OWN_SDS, LENGTHS)
-    if own_sd > 0 or length == LENGTHS[0]  # without own dependence its length says nothing
+    if own_sd > 0 or length == LENGTHS[0]  # without own dependence its length has no effect
 )
 
 
 def _conditioned(crossed: Floats, inputs: Floats, left: Floats) -> Iterator[_GridPoint]:
-    """Yield every point of the grid; posteriors lack the constant that all share."""
+    """Yield every point of the grid. Posteriors lack the constant that all share."""
     departures = {length: _departure(inputs, inputs, length) for length in LENGTHS}
     for numbers in _GRID:
         alike = 1 if numbers.own_sd > 0 else len(LENGTHS)
@@ -211,11 +211,11 @@ def mixed_for(
     *,
     seed: int = 0,
 ) -> tuple[EnsembleWeights, Fitted]:
-    """Weigh and fit `learners` for questions of one kind.
+    """Weigh and fit `learners` for queries of one regime.
 
     Args:
-        kind: of the questions, see `asks`.
-        queries: where the questions lie, [questions].
+        kind: of the queries, see `asks`.
+        queries: encoded inputs, [queries].
         training: own executions.
         learners: as for `weigh`.
         seed: of folds that match no query.
@@ -237,7 +237,10 @@ def mixed_for(
 
 
 def local_table_learners() -> tuple[Learner, ...]:
-    """Candidates that read no start model and need no layout; their mix is "local-only"."""
+    """Candidates that read no pretrained model and need no layout.
+
+    Their ensemble is "local-only".
+    """
     return (
         LocalProcess(),
         LogRidge(fewest=3, strengths=WEAK_STRENGTHS),
@@ -250,11 +253,11 @@ def local_table_learners() -> tuple[Learner, ...]:
 def joined_table_learners(covariance: Floats) -> tuple[Learner, ...]:
     """Candidates of an organization that downloaded a posterior about public points.
 
-    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot
-    tell many apart. The start as it is stays among them, as what the others are shrunken to.
+    Three below `LOCAL_FROM` own executions, then five until `MORE_FROM`: few errors cannot rank
+    many candidates. The unchanged pretrained model stays among them, as the target of shrinkage.
 
     Args:
-        covariance: of the error of the start model `REFERENCE`, [points, points].
+        covariance: of the error of the pretrained model `REFERENCE`, [points, points].
     """
     as_is = UncorrectedModel(REFERENCE)
     return (

@@ -140,7 +140,7 @@ def _provenance(seed: int, out: Path) -> dict[str, str]:
 def fit_coefficients(json: Json = False) -> None:
     """Fit the prices of the analytic cost model to what was measured, and install them.
 
-    Models correct these prices: train both starts again afterwards.
+    Models correct these prices: train both pretrained models again afterwards.
     """
     from fedperf_simulations.corpus.cost_coefficients import fit_shipped_prices
 
@@ -150,11 +150,11 @@ def fit_coefficients(json: Json = False) -> None:
 def train_base(
     seed: Seed = 0,
     limited: Annotated[
-        bool, typer.Option("--limited", help="The start of simulations, which knows little.")
+        bool, typer.Option("--limited", help="The limited pretrained model of simulations.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train the public start from everything that was measured, and install it; 20 minutes.
+    """Train the public pretrained model on all measurements, and install it; 20 minutes.
 
     With it the additive head that `fedperf advise` searches by.
     """
@@ -164,35 +164,35 @@ def train_base(
     from fedperf_simulations.corpus.pretraining import (
         EPOCHS,
         distil_shipped_head,
-        train_limited_start,
-        train_public_start,
+        train_limited_model,
+        train_public_model,
     )
     from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.data.datasets import measured_executions
     from fedperf_simulations.harness.terminal import bar
 
-    with bar("training the start", EPOCHS) as advance:
+    with bar("training the pretrained model", EPOCHS) as advance:
 
         def on_epoch(_: int, loss: float) -> None:
             advance(f"loss {loss:.3f}")
 
         if limited:
-            learnt = train_limited_start(measured_executions(), seed=seed, on_progress=on_epoch)
-            show(asdict(learnt), json=json)
+            learned = train_limited_model(measured_executions(), seed=seed, on_progress=on_epoch)
+            show(asdict(learned), json=json)
             return
         measurements = Measurements.read(seed)
-        learnt = train_public_start(measurements, on_progress=on_epoch)
+        learned = train_public_model(measurements, on_progress=on_epoch)
     with bar("distilling the additive head", distillation.EPOCHS) as advance:
         head = distil_shipped_head(
             measurements, on_progress=lambda done, total: advance(f"{done} of {total}")
         )
-    show({**asdict(learnt), "head": asdict(head)}, json=json)
+    show({**asdict(learned), "head": asdict(head)}, json=json)
 
 
 def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:
-    """Measure how far off the start may be, by platform, and install it; 40 minutes.
+    """Measure the pretrained model's error by platform, and install it; 40 minutes.
 
-    Two starts are trained that never saw a part of what was measured, and asked about it.
+    Two models are trained without a part of the measurements, and evaluated on it.
     """
     from dataclasses import asdict
 
@@ -202,7 +202,7 @@ def calibrate_intervals(seed: Seed = 0, json: Json = False) -> None:
     from fedperf_simulations.corpus.training_set import Measurements
     from fedperf_simulations.harness.terminal import bar
 
-    with bar("training two starts", 2 * EPOCHS) as advance:
+    with bar("training two pretrained models", 2 * EPOCHS) as advance:
         learn = ggfn(epochs=EPOCHS, seed=seed, on_progress=lambda _, loss: advance(f"{loss:.3f}"))
         measured = measure_widths(Measurements.read(seed), learn)
     write_widths(measured)

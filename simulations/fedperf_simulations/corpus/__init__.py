@@ -1,1 +1,1 @@
-"""The measured set: plans that were really run, and the starts trained on them."""
+"""The measured set: plans that were really run, and the models pretrained on them."""

@@ -1,7 +1,7 @@
 """The information given about a plan: actual or estimated cardinalities.
 
 Papers give models the rows between operators as a run counted them. Before a run only estimates
-exist. Which queries ran before in the session is known before as well.
+exist. The earlier queries of the session are available before a run as well.
 """
 
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Workflow
 from fedperf_simulations.harness.cells import Value
 
-TRUE_ROWS, KNOWN_BEFORE = "actual cardinalities", "estimated cardinalities"
-BOTH = (TRUE_ROWS, KNOWN_BEFORE)
+ACTUAL, ESTIMATED = "actual cardinalities", "estimated cardinalities"
+BOTH = (ACTUAL, ESTIMATED)
 
 
 def workflow_with(workflow: Workflow, information: Value) -> Workflow:
-    """Return the workflow as it is, or with estimates for what only a run tells."""
-    return workflow if information == TRUE_ROWS else workflow_before(workflow)
+    """Return the workflow with actual or with estimated cardinalities."""
+    return workflow if information == ACTUAL else workflow_before(workflow)
 
 
-def asked_with(questions: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
-    """Return the questions as they are, or with estimates for what only a run tells."""
-    if information == TRUE_ROWS:
-        return list(questions)
+def queries_with(queries: Sequence[PlanOnCluster], information: Value) -> list[PlanOnCluster]:
+    """Return the queries with actual or with estimated cardinalities."""
+    if information == ACTUAL:
+        return list(queries)
     return [
         PlanOnCluster(plan_with_estimated_cardinalities(each.plan), each.cluster)
-        for each in questions
+        for each in queries
     ]

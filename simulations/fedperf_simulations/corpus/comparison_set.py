@@ -4,10 +4,9 @@ The measured set (`measuring`) has one plan of most of its workloads; by this se
 judged which plan of a workload is the fastest. Its tasks, all a function of the seed:
 
 - compared: drawn workloads of every family, each on every embedded platform alone, with
-  scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their
-  logarithm, so that a decade of small jobs costs no more than its share and large ones are
-  not rare. Some run under a memory cap that engines are told, some on Spark as well where
-  it is installed.
+  scikit-learn for what iterates, and on a few mixed plans. Sizes are drawn even in their logarithm,
+  so that a decade of small jobs costs no more than its share and large ones are not rare. Some run
+  under a memory cap that engines are configured with, some on Spark as well where it is installed.
 - series: programs of every family at every size, for charts and for labels between sizes.
 - exhaustive: programs short enough that every assignment can be run; a sink runs where its
   input does, for it hands on what is there.
@@ -79,7 +78,7 @@ CAPPED_FROM = 1_000_000
 
 SPARK_FROM = 100_000
 RUNS = {Role.COMPARISON: 3, Role.SERIES: 3, Role.EXHAUSTIVE: 1}
-"""Of every plan; fewer of long ones (`measurement.ENOUGH_SECONDS`)."""
+"""Runs of every plan. Long plans have fewer (`measurement.ENOUGH_SECONDS`)."""
 
 TRAINING_PROGRAMS = 6
 """Exhaustive programs of each family among the training set."""
@@ -132,7 +131,7 @@ class ComparisonSettings:
         require_scale(self.most_rows)
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """Return all runs; no two workloads have the same name."""
+        """Return all runs. No two workloads have the same name."""
         names: set[str] = set()
         return (
             *self._compared(names),
@@ -248,7 +247,7 @@ def _new_job(
 
 
 def _short_clustering(family: Family, *, rng: np.random.Generator, rows: int) -> Program:
-    """Return what a credit analysis does at its end, on records alone; whole ones are too long."""
+    """Return what a credit analysis does at its end, on records alone. Whole ones are too long."""
     del family
     columns = ("balance", "days_late")
     records = Draft(rows).read("records", *columns)
@@ -294,7 +293,7 @@ def measuring_settings(
 def capped_settings(
     seed: int, workloads: int | None, cap: Cap, *, quick: bool
 ) -> MeasuringSettings:
-    """Settings under a cap: less than a core per thread; a busy core elsewhere disturbs nothing."""
+    """Settings under a cap: less than a core per thread. A busy core elsewhere disturbs nothing."""
     settings = measuring_settings(
         seed, workloads or (None if quick else CAPPED_WORKLOADS), None, quick=quick
     )
@@ -325,7 +324,7 @@ def training_settings(seed: int, workloads: int | None, *, quick: bool) -> Compa
 
 
 def large_settings(seed: int, workloads: int | None, *, quick: bool) -> MeasuringSettings:
-    """Settings of inputs hundreds of times as large; each plan runs once, or twice if disturbed."""
+    """Settings of inputs hundreds of times as large. Each plan runs once, or twice if disturbed."""
     settings = measuring_settings(seed, workloads or LARGE_WORKLOADS, None, quick=quick)
     least, most = _LARGE_ROWS
     return replace(

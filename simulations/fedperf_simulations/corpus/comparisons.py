@@ -1,9 +1,9 @@
 """The comparison set as cases: one workload at one size, with what each of its plans took.
 
 A case's plans ran on the same machine under the same memory cap; repeated runs count by their
-median, a plan of which a run failed has no run time. Cases of one workload (one logical plan,
-whatever its size) always share a fold, so that a model which learnt without a fold has seen
-none of its logical plans.
+median, a plan of which a run failed has no run time. Cases of one workload (one logical plan, at
+any size) always share a fold, so that a model trained without a fold has seen none of its logical
+plans.
 """
 
 import math
@@ -88,7 +88,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 def folds_of(cases: Iterable[Case], *, seed: int) -> dict[str, int]:
-    """Return the fold of every workload; each role and family is split evenly."""
+    """Return the fold of every workload. Each role and family is split evenly."""
     kinds: dict[tuple[Role, Family], set[str]] = defaultdict(set)
     for case in cases:
         kinds[case.role, case.family].add(case.workload)

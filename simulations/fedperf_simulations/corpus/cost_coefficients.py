@@ -1,10 +1,10 @@
-"""Prices that explain measured run times best, as far as these tell more than the priors.
+"""Fit the prices that explain measured run times best, with priors.
 
 For each platform by itself, on plans that run on it alone: the prices with the least sum of
 smoothed absolute log errors (each workload counts once, however many executions it has) and of
-squared distances of the log prices to `price_priors`. What is learned of
-one engine's work for a row or byte moves what is expected of the others like it; starts are each
-engine's own. All prices stay positive. The same measurements give the same prices.
+squared distances of the log prices to `price_priors`. What is learned of one engine's work for a
+row or byte moves what is expected of the others like it; startup prices are each engine's own. All
+prices stay positive. The same measurements give the same prices.
 
 Prior prices of a unit of work, before anything was measured, in seconds.
 
@@ -12,15 +12,16 @@ Those of Spark come from a first set of own runs on a machine of two cores (`loc
 `local-cluster`). Those of the others are orders of magnitude of in-memory engines that work through
 vectors: some nanoseconds for a row and step, about a gigabyte a second from a file of columns
 (Kersten et al., VLDB 2018, "Everything you always wanted to know about compiled and vectorized
-queries"). A measured run moves a price as far as it tells more than this.
+queries"). Measured runs move a price as far as they carry more information than this.
 
 Fit the prices that ship with fedperf, and write them where the product reads them.
 
-On the public part of the measured set, as the limited start of simulations, on the sessions of
+Prices are fitted on the public part of the measured set, like the limited model, on the sessions of
 SQL and on large inputs, of which no workload is anybody's. What organizations hold is unread; of
-the judged sessions only plans are, so that no price knows a judged shape. Polars and pandas are
-priced as DuckDB's kin: simulations need platforms that nothing has seen, and the pretrained model
-has learnt them. Made anew only when these measurements change; then the starts too.
+the judged sessions only plans are, so that no price depends on a judged shape. Polars and pandas
+are priced like DuckDB: simulations need unseen platforms, and the pretrained model was trained on
+them. Prices are fitted again only when these measurements change. Then the pretrained models are
+trained again too.
 """
 
 import json
@@ -62,7 +63,7 @@ PRIOR_SD = 1.0
 """Standard deviation of a log price: a factor of e either way."""
 
 SPEEDUP_SD = 0.15
-"""Of the power by which more cores help."""
+"""Prior standard deviation of the exponent of cores."""
 
 _ROW = {
     OperatorKind.FILE_SOURCE: 5e-9,
@@ -174,7 +175,7 @@ PRIORS: Mapping[Platform, Mapping[str, float]] = MappingProxyType(
         Platform.UNASSIGNED: _VECTORS,
     }
 )
-"""Seconds for each unit of `UNITS`, and the power `speedup`, by platform; kin stand first."""
+"""Seconds for each unit of `UNITS`, and the power `speedup`, by platform. Kin stand first."""
 
 KIN: Mapping[Platform, Platform] = MappingProxyType(
     {
@@ -330,7 +331,7 @@ class PriceReport:
 
 
 def fit_shipped_prices(path: Path = PRICES_PATH) -> PriceReport:
-    """Fit and write the prices; the same for the same measurements.
+    """Fit and write the prices. The same measurements give the same prices.
 
     Raises:
         MissingDataError: nothing was measured.

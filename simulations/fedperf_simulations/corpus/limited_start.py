@@ -1,8 +1,8 @@
-"""A start that knows little, for simulations of what organizations learn together.
+"""The limited pretrained model, for simulations of federated learning.
 
-The public start that ships has seen everything that was measured, the workloads of the
-organizations of `organizations` as well: with it there would be nothing left to learn. So
-they begin with one that has seen the public part alone.
+The public pretrained model that ships was trained on all measurements, including the workloads of
+the organizations of `organizations`. With it there would be nothing left to learn. So they begin
+with a model trained on the public part alone.
 """
 
 import os
@@ -14,17 +14,17 @@ from fedperf_shared.model.checkpoint import Checkpoint, load_checkpoint
 from fedperf_shared.model.pretrained import PRETRAINED_VARIABLE
 from fedperf_simulations.data.datasets import MEASURED_DIRECTORY
 
-LIMITED_START_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
+LIMITED_MODEL_PATH = MEASURED_DIRECTORY / "limited_start.safetensors"
 
 
-def load_limited_start() -> Checkpoint:
-    """Return the checkpoint; errors as `load_checkpoint`."""
-    return load_checkpoint(LIMITED_START_PATH)
+def load_limited_model() -> Checkpoint:
+    """Return the checkpoint. Raises the errors of `load_checkpoint`."""
+    return load_checkpoint(LIMITED_MODEL_PATH)
 
 
 @contextmanager
-def start_in_use(path: Path) -> Iterator[None]:
-    """Whatever loads the public start in this process meanwhile gets that one."""
+def limited_model_in_use(path: Path) -> Iterator[None]:
+    """Use the limited model wherever this process loads the public pretrained model."""
     before = os.environ.get(PRETRAINED_VARIABLE)
     os.environ[PRETRAINED_VARIABLE] = str(path)
     try:

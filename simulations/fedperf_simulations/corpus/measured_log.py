@@ -90,7 +90,7 @@ class MeasuredLog:
     """The log file, begun with the settings that its tasks are drawn from."""
 
     def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
-        """Take up the log at `path`, or begin it; a torn last line is cut off.
+        """Take up the log at `path`, or begin it. A torn last line is cut off.
 
         Raises:
             ConfigurationError: it was begun with other settings.
@@ -168,7 +168,7 @@ def record_of(
     reason: str = "",
     run_seconds: Sequence[float] = (),
 ) -> Record:
-    """The kept record of a task; `workflow` and `trial` are None where rows could not be counted.
+    """The kept record of a task. `workflow` and `trial` are None where rows could not be counted.
 
     `trial` is the run that counts, `run_seconds` are those of all runs that ended well.
     """
@@ -202,12 +202,12 @@ def _line(content: Mapping[str, object]) -> bytes:
 
 
 def compact(log: Path, path: Path, *, provenance: Mapping[str, str]) -> int:
-    """Write what the log holds as one history file; the number of its rows.
+    """Write what the log holds as one history file. The number of its rows.
 
-    Beyond the columns of a history: `role`, `family`, `drawn_rows`, `host_busy_cores`,
-    `attempts`, `segment_platforms`, `segment_seconds`, `run_seconds` and `program` (JSON:
-    these jobs are drawn from a public seed, nobody's own). Execution ids are the tasks' ids.
-    Trials without a plan (rows that could not be counted) are left out.
+    Beyond the columns of a history: `role`, `family`, `drawn_rows`, `host_busy_cores`, `attempts`,
+    `segment_platforms`, `segment_seconds`, `run_seconds` and `program` (JSON: these jobs are drawn
+    from a public seed and belong to no organization). Execution ids are the tasks' ids. Trials
+    without a plan (rows that could not be counted) are left out.
 
     Raises:
         InvalidInputError: the log is not a log of measurements.
@@ -252,7 +252,7 @@ def provenance(*, commit: str, measured_at: datetime) -> dict[str, str]:
 
 
 def summarize(log: Path, tasks: int) -> MeasuringSummary:
-    """Return the summary of a log; errors as `compact`."""
+    """Return the summary of a log. Raises the errors of `compact`."""
     header, lines = read_log(log)
     records = least_disturbed(lines)
     limit = float(header["settings"]["disturbed_cores"])
@@ -265,7 +265,7 @@ def summarize(log: Path, tasks: int) -> MeasuringSummary:
 
 
 def read_log(log: Path) -> tuple[Record, list[Record]]:
-    """Header and whole lines of a log; errors as `compact`."""
+    """Header and whole lines of a log. Raises the errors of `compact`."""
     with _storage_errors(log):
         content = log.read_bytes()
     try:

@@ -55,7 +55,7 @@ ENOUGH_SECONDS = {1: 10.0, 2: 2.0}
 """After so many runs of a task that together took so long it is not run again."""
 
 _BLOCK = 150
-"""Workloads of a block are sorted by their engines, so that children start rarely."""
+"""Workloads of a block are sorted by their engines, so that few children are started."""
 
 
 class MeasurementDesign(Protocol):
@@ -110,7 +110,7 @@ def measure(
     console: Console | None = None,
     at_most: int | None = None,
 ) -> MeasuringSummary:
-    """Run every task that the log lacks and append its result; safe to kill and repeat.
+    """Run every task that the log lacks and append its result. Safe to kill and repeat.
 
     Args:
         design: what to measure; a log of another one is refused.

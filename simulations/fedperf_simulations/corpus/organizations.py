@@ -1,27 +1,26 @@
 """The measured set, split once by workload among the public and three organizations.
 
-The public part (it trains the limited start of simulations) is what a published
-micro-benchmark would hold: small relational jobs on DuckDB with one thread. Alder runs
-text and graph jobs beside relational ones, Birch credit scoring and warehouse queries,
-both with two threads at times and at all sizes; Cedar is small and does a bit of
-everything. So everyone knows something that the public start and the others do not.
-Validation and test part have a bit of everything and train nothing: by the first, which
-is public, coordinators judge versions; by the second, nobody decides anything.
+The public part (it trains the limited model of simulations) is what a published micro-benchmark
+would hold: small relational jobs on DuckDB with one thread. Alder runs text and graph jobs next to
+relational ones, Birch credit scoring and warehouse queries, both with two threads at times and at
+all sizes; Cedar is small and does a bit of everything. So every organization has runs that the
+pretrained model and the others lack. Validation and test part have a bit of everything and train
+nothing: by the first, which is public, coordinators judge versions; the second decides nothing.
 
 The split is a function of a workload's name: the same in every run and for all
 executions of a workload.
 
 New platform. All organizations run a platform that the public model has never seen. Public: the
-measured set without that platform (the base model is trained on it), and plans for the platform
-that nobody ran (anchors). Private: workloads that were measured on that platform alone, partitioned
-among the organizations by a seed; a workload that is public by name is nobody's. Who is asked at
-the end belongs to no organization.
+measured set without that platform (the base model is trained on it), and unmeasured plans for the
+platform (anchors). Private: workloads that were measured on that platform alone, partitioned among
+the organizations by a seed; a workload that is public by name belongs to no organization. The
+held-out workloads belong to no organization.
 
-Drift. A year of measured workloads has three segments. First everybody runs DuckDB and pandas on
-whole cores, which the model that the year begins with knows (`known_before`); then containers get
-half a core and 1 GB (the capped set); then work moves to Polars, on whole cores again. What an
-engineer knows of each is in the features: the cluster, and the platform of every operator.
-Workloads differ between segments; those that are public by name are nobody's.
+Drift. A year of measured workloads has three segments. First all organizations run DuckDB and
+pandas on whole cores, on which the initial model was trained (`first_segment`); then containers get
+half a core and 1 GB (the capped set); then work moves to Polars, on whole cores again. The features
+describe each segment: the cluster, and the platform of every operator. Workloads differ between
+segments; those that are public by name belong to no organization.
 
 Organizations draw from one pool and share workloads: the noise is that of so many
 organizations, the variety that of the pool, so less than theirs would be.
@@ -51,7 +50,7 @@ from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import CAPPED, measured_executions
 
 PUBLIC_ROWS = 1e4
-"""The public part knows no larger sources."""
+"""The public part has no larger sources."""
 
 TEST_SHARE = 0.08
 VALIDATION_SHARE = 0.03
@@ -62,7 +61,7 @@ ALDER_SHARE = 0.45
 
 HELD_OUT_SHARE = 0.08
 HELD_OUT_SHARE_OF_SMALL = 0.45
-"""Of an organization's workloads, those that it never gets to see."""
+"""Share of an organization's workloads that it never sees."""
 
 
 @unique
@@ -104,7 +103,7 @@ DECLARED = {
 
 
 def split(executions: Iterable[Execution]) -> dict[WorkloadPart, tuple[Execution, ...]]:
-    """The executions of each part, in the given order; of public workloads the simple ones."""
+    """Return the executions of each part, in the given order. Public ones are the simple ones."""
     parts: dict[WorkloadPart, list[Execution]] = {part: [] for part in WorkloadPart}
     placed: dict[str, WorkloadPart] = {}
     for execution in executions:
@@ -223,7 +222,7 @@ class NewPlatform:
         return cls(_measured(public), anchors, _measured(private))
 
     def deal(self, organizations: int, workloads: int, *, seed: int) -> "NewPlatformSplit":
-        """Give each organization its workloads by `seed`; the rest is asked about.
+        """Partition the workloads by `seed`. The rest is held out.
 
         Raises:
             ConfigurationError: there are not more workloads than the organizations get.
@@ -265,7 +264,7 @@ def _measured(executions: Iterable[Execution]) -> MeasuredTimes:
 SEGMENTS = ("DuckDB and pandas", "half a core", "Polars")
 
 FIRST_WINDOWS = (0, 4, 9)
-"""Of thirteen: with which an epoch and its segment begin."""
+"""Windows, of thirteen, with which a regime and its segment begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +272,7 @@ class DriftingYear:
     """The executions of an organization in a year.
 
     Attributes:
-        labelled: its workloads; `epoch` is the segment, in every window of which each of them
+        labelled: its workloads; `regime` is the segment, in every window of which each of them
             runs, always as it was measured.
         begins: when each segment begins; each ends when the next one begins.
     """
@@ -325,14 +324,14 @@ class WorkloadSplit:
 
 
 def private_segments() -> tuple[tuple[LabelledGraph, ...], ...]:
-    """Return the workloads of each segment; errors as `private_executions`."""
+    """Return the workloads of each segment. Raises the errors of `private_executions`."""
     return tuple(
-        labelled_in(executions, epoch) for epoch, executions in enumerate(private_executions())
+        labelled_in(executions, regime) for regime, executions in enumerate(private_executions())
     )
 
 
 def private_executions() -> tuple[tuple[Execution, ...], ...]:
-    """Return one execution of each workload of each segment; no workload is in two of them.
+    """Return one execution of each workload of each segment. No workload is in two of them.
 
     Raises:
         MissingDataError: a measured set is not there.
@@ -355,7 +354,7 @@ def private_executions() -> tuple[tuple[Execution, ...], ...]:
 def deal(
     segments: Sequence[Sequence[LabelledGraph]], hands: WorkloadSplit, period: Period, *, seed: int
 ) -> DriftSplit:
-    """Give everybody their workloads by `seed`; segments begin with `first_windows` of `period`.
+    """Partition the workloads by `seed`. Segments begin with `first_windows` of `period`.
 
     Raises:
         ConfigurationError: a segment has fewer workloads than are to be given.
@@ -383,7 +382,7 @@ def deal(
     )
 
 
-def known_before(split: DriftSplit) -> MeasuredTimes:
+def first_segment(split: DriftSplit) -> MeasuredTimes:
     """The training data of the year's first model: held-out workloads, uncapped, no Polars."""
     others = _others(measured_executions(), set(split.names))
     return measured_of(
@@ -391,10 +390,10 @@ def known_before(split: DriftSplit) -> MeasuredTimes:
     )
 
 
-def labelled_in(executions: Iterable[Execution], epoch: int) -> tuple[LabelledGraph, ...]:
-    """Label executions as `label_executions` does, for the segment `epoch`."""
+def labelled_in(executions: Iterable[Execution], regime: int) -> tuple[LabelledGraph, ...]:
+    """Label executions as `label_executions` does, for the segment `regime`."""
     graphs = label_executions(executions)
-    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, epoch) for g in graphs)
+    return tuple(LabelledGraph(g.workload, g.graph, g.cell, g.log_seconds, regime) for g in graphs)
 
 
 def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
@@ -405,7 +404,7 @@ def measured_of(labelled: Sequence[LabelledGraph]) -> MeasuredTimes:
 
 
 def first_windows(windows: int) -> tuple[int, ...]:
-    """`FIRST_WINDOWS` of thirteen; of fewer about the same shares."""
+    """Scale `FIRST_WINDOWS` of thirteen to the windows of the period."""
     return tuple(each * windows // 13 for each in FIRST_WINDOWS)
 
 

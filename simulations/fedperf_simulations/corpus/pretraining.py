@@ -1,24 +1,23 @@
-"""Train the starts: the public one that ships, and the limited one of simulations.
+"""Train the pretrained models: the public one that ships, and the limited one of simulations.
 
-The public start learns from everything that was measured but the validation and the test
-part of the measured set. By the validation part coordinators judge versions: its plans are
-written beside the start. The limited start knows the public part alone (`limited_start`).
-Made anew only when the measurements or the model change.
+The public model is trained on all measurements except the validation and the test part of the
+measured set. Coordinators judge versions by the validation part. Its plans are written to the same
+folder as the model. The limited model is trained on the public part alone (`limited_start`). Made
+anew only when the measurements or the model change.
 
 Distil the additive head that ships with fedperf from the pretrained model.
 
-With workflows of the comparison set, which are drawn from a public seed; measured run times
-are not looked at. Made anew with the start.
+With workflows of the comparison set, which are drawn from a public seed; measured run times are not
+read. It is distilled again with the pretrained model.
 
-Measurement of the accuracy claimed of the start, by starts that never saw a part.
+Measure the accuracy of the pretrained model, by models trained without a part.
 
-One learns from all but a fifth of the shapes of workflows, and is asked about these. One learns
-from small inputs on one core alone, and is asked about the rest: by its errors, less what shapes
-explain, widths grow with the decades beyond. Every workload counts the same; of a run of SQL
-the plan is asked about with estimated cardinalities. What estimates of rows add is told by
-all plans of left out shapes, programs of the training set as well, as they were before they ran.
-Prices of the analytic cost model, some constants a platform that the networks correct, have seen
-all of it.
+One learns from all but a fifth of the shapes of workflows, and is evaluated on these. One learns
+from small inputs on one core alone, and is evaluated on the rest. Its errors, less what shapes
+explain, determine how widths grow with the decades beyond. Every workload counts the same. SQL
+plans are evaluated with estimated cardinalities. The error that estimates add is measured on all
+plans of left-out shapes, programs of the training set included. Prices of the analytic cost model,
+some constants a platform that the networks correct, were fitted to all measurements.
 """
 
 import math
@@ -53,7 +52,7 @@ from fedperf_simulations.baselines.cost_models import (
     train_ggfn,
     zero_constant_inputs,
 )
-from fedperf_simulations.corpus.limited_start import LIMITED_START_PATH
+from fedperf_simulations.corpus.limited_start import LIMITED_MODEL_PATH
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import Measurements, measured_plans
 from fedperf_simulations.data.datasets import at_one_speed
@@ -62,29 +61,32 @@ from fedperf_simulations.model.ggfn import GGFN, save_model
 
 EPOCHS = 40
 LIMITED_DROPOUT, LIMITED_EPOCHS = 0.1, 60
-"""The limited start is as it was when the claims about joining were measured."""
+"""The limited model is unchanged since the claims about joining were measured."""
 
 Progress = Callable[[int, float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class StartReport:
-    """The report of a start: plans and prefixes it was trained on, median q-errors."""
+class TrainingReport:
+    """The report of a training: plans and prefixes it was trained on, median q-errors."""
 
     trained_on: int
     error_on_validation: float
     error_on_test: float
 
 
-def train_public_start(
+def train_public_model(
     measurements: Measurements,
     *,
     epochs: int = EPOCHS,
     on_progress: Progress | None = None,
     start_path: Path = PRETRAINED_PATH,
     plans_path: Path = PUBLIC_PLANS_PATH,
-) -> StartReport:
-    """Train and write the start and the public plans; the same for a seed on one machine."""
+) -> TrainingReport:
+    """Train and write the pretrained model and the public plans.
+
+    A seed gives the same files on one machine.
+    """
     parts = split(measurements.executions)
     held_out = {
         e.workload for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST) for e in parts[part]
@@ -95,18 +97,18 @@ def train_public_start(
     )
     save_model(start_path, model, model_version=PRETRAINED_VERSION)
     save_public_plans(measured_plans(one_per_workload(parts[WorkloadPart.VALIDATION])), plans_path)
-    return _report(model, len(training_plan.questions), parts)
+    return _report(model, len(training_plan.queries), parts)
 
 
-def train_limited_start(
+def train_limited_model(
     executions: Iterable[Execution],
     *,
     seed: int = 0,
     epochs: int = LIMITED_EPOCHS,
     on_progress: Progress | None = None,
-    path: Path = LIMITED_START_PATH,
-) -> StartReport:
-    """Train and write the limited start; the same for a seed on one machine."""
+    path: Path = LIMITED_MODEL_PATH,
+) -> TrainingReport:
+    """Train and write the limited model. A seed gives the same file on one machine."""
     parts = split(at_one_speed(executions))
     public = measured_plans(parts[WorkloadPart.PUBLIC])
     model = GGFN(dropout=LIMITED_DROPOUT, seed=seed)
@@ -133,12 +135,12 @@ def error_on(model: GGFN, plans: Sequence[MeasuredPlan]) -> float:
 
 def _report(
     model: GGFN, trained_on: int, parts: Mapping[WorkloadPart, Sequence[Execution]]
-) -> StartReport:
+) -> TrainingReport:
     validation, test = (
         error_on(model, measured_plans(one_per_workload(parts[part])))
         for part in (WorkloadPart.VALIDATION, WorkloadPart.TEST)
     )
-    return StartReport(trained_on, validation, test)
+    return TrainingReport(trained_on, validation, test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ def distil_shipped_head(
     start_path: Path = PRETRAINED_PATH,
     path: Path = SHIPPED_SURROGATE,
 ) -> HeadReport:
-    """Distil and write the head; the same for a seed on one machine."""
+    """Distil and write the head. A seed gives the same file on one machine."""
     teacher = predictor(load_checkpoint(start_path))
     workflows = measurements.workflows(lambda _: True)
     head = distill_surrogate(teacher, workflows, seed=measurements.seed, on_progress=on_progress)
@@ -165,17 +167,20 @@ def distil_shipped_head(
 
 
 LEFT_OUT = 5
-"""Of so many shapes one is left out."""
+"""One of this number of shapes is left out."""
 
 SMALL_SHARE = 1 / 30
-"""Of the most rows on a platform, that small inputs have at most."""
+"""Upper bound on small inputs, as a share of the most rows on a platform."""
 
 LEVEL = 0.9
 LEAST_WORKLOADS = 20
-"""That must be asked about, for a width to be told."""
+"""Workloads needed to estimate a width."""
 
 LEAST_DECADES = 1.0
-"""Beyond what was known, for an error to tell how errors grow: less would be divided by little."""
+"""Smallest distance beyond the training support for estimating the growth of errors.
+
+Errors are divided by it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,7 @@ class MeasuredSingleEnginePlan:
     Attributes:
         workload: of the execution.
         shape: fingerprint of its workflow.
-        plan: its run time, and what it is asked about with.
+        plan: its run time and its input.
     """
 
     workload: str
@@ -198,19 +203,19 @@ class MeasuredSingleEnginePlan:
         return self.plan.plan.platforms[0]
 
     @property
-    def question(self) -> PlanOnCluster:
+    def query(self) -> PlanOnCluster:
         """The plan and its resources."""
         return PlanOnCluster(self.plan.plan, self.plan.cluster)
 
 
 def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platform, PretrainedWidth]:
-    """Return the widths of every platform that was measured on workloads enough.
+    """Return the widths of every platform with enough measured workloads.
 
     Args:
         measurements: all of them.
-        learn: trains a start; called twice.
+        learn: trains a model. It is called twice.
     """
-    queries = asked_of(measurements)
+    queries = evaluation_plans(measurements)
     all_shapes = {each.shape for each in queries}
     shapes = _left_out(sorted(all_shapes), measurements.seed)
     programs = programs_of(measurements)
@@ -225,8 +230,8 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     widths = {
         platform: _small(of_platform) for platform, of_platform in _by_platform(queries).items()
     }
-    small = [each for each in queries if widths[each.platform].decades_beyond(each.question) == 0]
-    large = [each for each in queries if widths[each.platform].decades_beyond(each.question) > 0]
+    small = [each for each in queries if widths[each.platform].decades_beyond(each.query) == 0]
+    large = [each for each in queries if widths[each.platform].decades_beyond(each.query) > 0]
     of_sizes = errors_of(learn(TrainingPlan.of([each.plan for each in small])), large)
     return {
         platform: _with_estimates(
@@ -237,7 +242,7 @@ def measure_widths(measurements: Measurements, learn: CostModel) -> dict[Platfor
     }
 
 
-def asked_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
+def evaluation_plans(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, ...]:
     """Plans of the measured set and of sessions that keep to one platform."""
     runs = [(each, False) for each in measurements.executions]
     runs += [(each, True) for each in measurements.sessions]
@@ -270,7 +275,7 @@ def programs_of(measurements: Measurements) -> tuple[MeasuredSingleEnginePlan, .
 
 
 def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePlan | None:
-    """The plan with estimates in place of what only a run tells; None where that is nothing."""
+    """The plan with estimated cardinalities. None where it has no actual ones."""
     plan = plan_with_estimated_cardinalities(measured.plan.plan)
     if not plan.workflow.rows_are_estimates:
         return None
@@ -278,13 +283,13 @@ def before_its_run(measured: MeasuredSingleEnginePlan) -> MeasuredSingleEnginePl
 
 
 def errors_of(
-    start: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
+    model: PredictLog, plans: Sequence[MeasuredSingleEnginePlan]
 ) -> list[tuple[MeasuredSingleEnginePlan, float]]:
-    """Return each with the absolute error of the start, log seconds."""
+    """Return each with the absolute error of the pretrained model, log seconds."""
     if not plans:
         return []
     measured = np.array([each.plan.log_seconds for each in plans])
-    errors = np.abs(start([each.question for each in plans]) - measured).tolist()
+    errors = np.abs(model([each.query for each in plans]) - measured).tolist()
     return list(zip(plans, errors, strict=True))
 
 
@@ -314,7 +319,7 @@ def _width(
         (each.workload, math.sqrt(max(0.0, error**2 - half_width**2)) / decades)
         for each, error in of_sizes
         if each.platform is platform
-        and (decades := small.decades_beyond(each.question)) >= LEAST_DECADES
+        and (decades := small.decades_beyond(each.query)) >= LEAST_DECADES
     ]
     growth = 0.0
     if len({workload for workload, _ in growths}) >= LEAST_WORKLOADS:
@@ -326,13 +331,13 @@ def _width(
 def _with_estimates(
     width: PretrainedWidth, of_estimated: Sequence[tuple[MeasuredSingleEnginePlan, float]]
 ) -> PretrainedWidth:
-    """Return the width with what it needs, squares added, to hold `LEVEL` of these workloads.
+    """Return the width, with a part added in squares so that it covers `LEVEL` of these workloads.
 
-    It is told by relational programs, and by the others, of which there are enough.
+    It is estimated on relational programs, and on each other class with enough of them.
     """
     needed: dict[bool, list[tuple[str, float]]] = {True: [], False: []}
     for each, error in of_estimated:
-        more = math.sqrt(max(0.0, error**2 - width.at(each.question) ** 2))
+        more = math.sqrt(max(0.0, error**2 - width.at(each.query) ** 2))
         needed[is_relational(each.plan.plan.workflow)].append((each.workload, more))
     of_kind = {True: 0.0, False: 0.0}
     for kind, plans in needed.items():

@@ -1,8 +1,8 @@
 """A share of a core and a bound on memory, as a container has: real, by control groups.
 
-Children join a group of the kernel's before they become what they are, so everything that
-they do counts, their start and what they start in turn as well. The share is given out in slices
-of a millisecond: a run of a few milliseconds feels it already.
+Children join a group of the kernel's before they become what they are, so everything that they do
+counts, including their startup and their own child processes. The share is given out in slices of a
+millisecond: a run of a few milliseconds feels it already.
 
 Needs the controllers cpu and memory of Linux control groups v1, and rights to make groups;
 v2 is not supported.
@@ -21,7 +21,7 @@ from fedperf_shared.workflow.vocabulary import Platform
 
 CAPPED_WORKLOADS = 2_700
 CAPPED_PLATFORMS = (Platform.DUCKDB, Platform.PANDAS)
-"""What the capped set is made of."""
+"""Platforms of the capped set."""
 
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
@@ -59,7 +59,7 @@ class Cap:
 
 @contextmanager
 def joining(cap: Cap, command: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield a command like `command`, whose process is under `cap`; the group goes at the end.
+    """Yield a command like `command`, whose process is under `cap`. The group goes at the end.
 
     Raises:
         ConfigurationError: there are no such control groups, or this process may not use them.

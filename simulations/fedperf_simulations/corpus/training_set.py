@@ -5,8 +5,8 @@ one segment. The caller names the workloads that a model may train on.
 
 The run times of prefixes follow from the timings of segments. A run materializes rows at the end of
 every segment (`executor.segments_of`). So the first segments of a plan are a plan of their own
-whose run time is the sum of theirs. A search that scores plans while they grow asks about such
-prefixes. A model trained on complete plans alone would extrapolate.
+whose run time is the sum of theirs. A search scores such prefixes while plans grow. A model trained
+on complete plans alone would extrapolate.
 """
 
 import math
@@ -43,7 +43,7 @@ from fedperf_simulations.data.datasets import (
 
 
 def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
-    """Yield every proper prefix of the executions of a measured set, beside its execution.
+    """Yield every proper prefix of the executions of a measured set, with its execution.
 
     Raises:
         InvalidInputError: a row cannot be read.
@@ -61,7 +61,7 @@ def measured_prefixes(path: Path) -> Iterator[tuple[Execution, MeasuredPlan]]:
 def prefixes(
     execution: Execution, program: Program, segment_seconds: Sequence[float]
 ) -> Iterator[MeasuredPlan]:
-    """The first segments of one execution, the first two, ... and so on; never all of them."""
+    """The first segments of one execution, the first two, ... and so on. Never all of them."""
     segments = list(plan_segments(program, execution.plan.platforms).values())
     steps: list[int] = []
     total = 0.0
@@ -77,8 +77,8 @@ SESSION_FOLDERS = (DUCKDB_SESSIONS, SPARK_SESSIONS, LARGE)
 MOST_DISTILLED = 400
 """Workflows that a head is distilled from."""
 
-IsKnown = Callable[[str], bool]
-"""Whether a workload may be learnt from."""
+TrainingFilter = Callable[[str], bool]
+"""Whether a workload may be used for training."""
 
 Sized = tuple[Workflow, ClusterConfig]
 
@@ -105,7 +105,10 @@ class Measurements:
 
     @classmethod
     def read(cls, seed: int) -> Self:
-        """Return all sets; of sessions those that were measured; errors as `measured_files`."""
+        """Return all sets, with the sessions that were measured.
+
+        Raises the errors of `measured_files`.
+        """
         compared, training_plans = measured_files(COMPARISONS), measured_files(TRAINING)
         rng = np.random.default_rng(seed)
         prefixes: dict[str, list[MeasuredPlan]] = {}
@@ -127,24 +130,24 @@ class Measurements:
         executions = tuple(at_one_speed(measured_executions()))
         return cls(cases, executions, prefixes, seed, further, sessions)
 
-    def training_plan(self, is_known: IsKnown) -> TrainingPlan:
-        """Return the plans and prefixes of workloads that are known.
+    def training_plan(self, is_training: TrainingFilter) -> TrainingPlan:
+        """Return the plans and prefixes of the training workloads.
 
         Those of sessions occur twice: with actual and with estimated cardinalities.
         """
-        counted = measured_plans(each for each in self.sessions if is_known(each.workload))
+        counted = measured_plans(each for each in self.sessions if is_training(each.workload))
         complete = [
             *counted,
             *(replace(each, plan=plan_with_estimated_cardinalities(each.plan)) for each in counted),
-            *measured_plans(each for each in self.executions if is_known(each.workload)),
+            *measured_plans(each for each in self.executions if is_training(each.workload)),
             *(
                 plan
                 for case in (*self.cases, *self.further)
-                if is_known(case.workload)
+                if is_training(case.workload)
                 for plan in _ended(case)
             ),
         ]
-        begun = [p for name, each in self.prefixes.items() if is_known(name) for p in each]
+        begun = [p for name, each in self.prefixes.items() if is_training(name) for p in each]
         return TrainingPlan.of([*complete, *begun])
 
     def workloads_of(self, shapes: Collection[str]) -> frozenset[str]:
@@ -162,11 +165,11 @@ class Measurements:
             for prefix in prefixes:
                 yield workload, prefix.plan.workflow
 
-    def workflows(self, is_known: IsKnown) -> list[Sized]:
-        """Workflows of known cases, which a head is distilled from."""
+    def workflows(self, is_training: TrainingFilter) -> list[Sized]:
+        """Workflows of training cases, from which a head is distilled."""
         rng = np.random.default_rng([self.seed, 1])
         cases = (*self.cases, *self.further)
-        training = [(case.workflow, case.cluster) for case in cases if is_known(case.workload)]
+        training = [(case.workflow, case.cluster) for case in cases if is_training(case.workload)]
         return [
             training[place] for place in rng.permutation(len(training))[:MOST_DISTILLED].tolist()
         ]

@@ -36,7 +36,7 @@ _SPECIALIST_KINDS = frozenset(
 )
 
 MOST_DRAWN_ROWS = 10_000_000
-"""Of the sets that were measured first; larger inputs are a set of their own."""
+"""Largest inputs of the sets that were measured first. Larger inputs are a set of their own."""
 
 _REDRAWS = 200
 
@@ -103,7 +103,7 @@ class MeasuringSettings:
             raise ConfigurationError(f"small_weight must be at least 0, got {self.small_weight!r}")
 
     def tasks(self) -> tuple[MeasurementTask, ...]:
-        """Return all runs, a function of the settings; no two workloads have the same name."""
+        """Return all runs, a function of the settings. No two workloads have the same name."""
         compared = set(
             np.random.default_rng([self.seed, 0])
             .choice(self.workloads, self.comparisons, replace=False)

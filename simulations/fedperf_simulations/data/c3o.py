@@ -1,10 +1,10 @@
 """The public C3O runs: 930 configurations of five Spark jobs, cut into 29 organizations.
 
-A configuration is the median of its five repeats, and stands for a workload. The three
-kinds of organizations:
+A configuration is the median of its five repeats, and represents a workload. The three kinds of
+organizations:
 
-* published: the eight (job, machine) cells of six configurations. Everybody knows these
-  48 runs, so they are no organizations that could join.
+* published: the eight (job, machine) cells of six configurations. These 48 runs are public, so
+  their cells are not organizations that could join.
 * slices: the four large cells, each cut by one input size into what 18 organizations
   with data sets of their own would have (24 to 90 configurations each). A new participant is
   one slice, the others of its cell are the federation.
@@ -19,12 +19,12 @@ part of the project. Source: dos-group/c3o-experiments; Will et al. 2020.
 
 There are fifteen scenarios: five Spark jobs, and three kinds of extrapolation.
 
-* nodes between: trained on clusters of 2, 6, 10 and 12 nodes, asked about 4 and 8;
-* nodes beyond: trained on up to 8 nodes, asked about 10 and 12;
-* size beyond: trained on small inputs, asked about those above the job's limit.
+* nodes between: trained on clusters of 2, 6, 10 and 12 nodes, evaluated on 4 and 8;
+* nodes beyond: trained on up to 8 nodes, evaluated on 10 and 12;
+* size beyond: trained on small inputs, evaluated on those above the job's limit.
 
-What is asked about is judged on every execution, repeats included. Slots and memory
-follow from the number of nodes and the machine type, so they are no columns of their own.
+Held-out configurations are evaluated on every execution, repeats included. Slots and memory follow
+from the number of nodes and the machine type, so they are no columns of their own.
 
 The 18 slices are also tables of their own columns, with every repeat in the order of the files. The
 48 published runs and the job `sort` are not part of them, so nothing is judged by these.
@@ -54,7 +54,7 @@ FOLDER = "c3o-experiments"
 SLOTS, MEGABYTES, RUNTIME = "slots", "data_size_MB", "gross_runtime"
 
 FEATURES = 5
-"""Log slots, log megabytes, and up to three parameters of the job; 0 where a job has fewer."""
+"""Log slots, log megabytes, and up to three parameters of the job. 0 where a job has fewer."""
 
 SLOT_BOUNDS: Bounds = (8, 96)
 MEGABYTE_BOUNDS: Bounds = (100, 32_000)
@@ -63,10 +63,10 @@ MEGABYTE_BOUNDS: Bounds = (100, 32_000)
 START_SECONDS = 30.0
 MEGABYTES_PER_SECOND = 5.0
 DEFAULT_PASSES = 10
-"""The physics prior: start-up, megabytes a core reads per second, passes of iterative jobs."""
+"""The physics prior: startup, megabytes a core reads per second, passes of iterative jobs."""
 
 PUBLISHED_SIZE = 6
-"""Configurations of a cell whose runs everybody knows."""
+"""Configurations of a cell whose runs are public."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class PublicJob:
         return scaled
 
     def physics(self, columns: Mapping[str, Floats]) -> Floats:
-        """Return log seconds that reading the data takes, [configurations]; fixed beforehand."""
+        """Return log seconds that reading the data takes, [configurations]. Fixed beforehand."""
         passes = columns[self.passes] if isinstance(self.passes, str) else self.passes
         reading = columns[MEGABYTES] * passes / (MEGABYTES_PER_SECOND * columns[SLOTS])
         return np.asarray(np.log(START_SECONDS + reading), dtype=np.float64)
@@ -208,7 +208,7 @@ class C3O:
     """The data as the experiments use them.
 
     Attributes:
-        published: the 48 runs that everybody knows.
+        published: the 48 public runs.
         sort: the 126 configurations of the job `sort`.
         slices: the 756 configurations of the 18 slices.
         files: what was read.
@@ -292,7 +292,7 @@ def read_job(path: Path, job: PublicJob, *, is_median: bool = True) -> JobConfig
 
 
 def _organizations(job: PublicJob, machines: Texts, columns: Mapping[str, Floats]) -> Texts:
-    """A cell is one organization; a large one is cut by the job's column."""
+    """A cell is one organization. A large one is cut by the job's column."""
     names = [f"{job.name} {machine}" for machine in machines]
     if job.cut is None:
         return np.array(names)
@@ -318,7 +318,7 @@ def _joined(tables: Sequence[JobConfigurations]) -> JobConfigurations:
 
 
 def _scaled(job: str, name: str, values: Floats, bounds: Bounds) -> Floats:
-    """Into [-1, 1], linear in the log unless the box touches 0; 0 where the box is a point."""
+    """Into [-1, 1], linear in the log unless the box touches 0. 0 where the box is a point."""
     _require_inside(job, name, values, bounds)
     lower, upper = bounds
     if not lower < upper:
@@ -340,15 +340,15 @@ def _require_inside(job: str, name: str, values: Floats, bounds: Bounds) -> None
 NODES, SIZE = "instance_count", "data_size_MB"
 
 NODES_BETWEEN = (4, 8)
-MOST_NODES_KNOWN = 8
-MOST_MEGABYTES_KNOWN: Mapping[str, float] = {
+MOST_TRAINING_NODES = 8
+MOST_TRAINING_MEGABYTES: Mapping[str, float] = {
     "sort": 13_482,
     "grep": 15_150,
     "sgd": 19_558,
     "kmeans": 16_000,
     "pagerank": 284,
 }
-"""By job, in the order of the published tables."""
+"""Largest training inputs by job, in the order of the published tables."""
 
 _WORDS = frozenset({"machine_type"})
 _FOLLOW = frozenset({"slots", "memory", RUNTIME})
@@ -377,7 +377,7 @@ class Scenario:
 
 
 SCENARIOS = tuple(
-    Scenario(job, requested) for job in MOST_MEGABYTES_KNOWN for requested in RequestedRange
+    Scenario(job, requested) for job in MOST_TRAINING_MEGABYTES for requested in RequestedRange
 )
 
 
@@ -414,7 +414,7 @@ def files(data: Path | None) -> tuple[Path, ...]:
     Raises:
         MissingDataError: there is no folder, or a file is not in it.
     """
-    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_MEGABYTES_KNOWN))
+    return public_files(data, *(f"{FOLDER}/{job}.tsv" for job in MOST_TRAINING_MEGABYTES))
 
 
 def parts(data: Path | None, scenario: Scenario) -> ScenarioParts:
@@ -461,9 +461,9 @@ def _held_out(scenario: Scenario, nodes: Floats, megabytes: Floats) -> NDArray[n
         case RequestedRange.NODES_BETWEEN:
             return np.isin(nodes, NODES_BETWEEN)
         case RequestedRange.NODES_BEYOND:
-            return nodes > MOST_NODES_KNOWN
+            return nodes > MOST_TRAINING_NODES
         case RequestedRange.SIZE_BEYOND:
-            return megabytes > MOST_MEGABYTES_KNOWN[scenario.job]
+            return megabytes > MOST_TRAINING_MEGABYTES[scenario.job]
 
 
 ScaleAndSize = NDArray[np.int64]
@@ -541,7 +541,7 @@ def _of_job(data: Path | None, job: str, cut: str) -> Iterator[JobSlice]:
 
 
 def _repeats(executions: Executions) -> Iterator[Floats]:
-    """In the order of `medians`."""
+    """Yield the repeats of each configuration in the order of `medians`."""
     repeats: dict[tuple[float | str, ...], list[float]] = defaultdict(list)
     rows = zip(*executions.table.values(), strict=True)
     for row, seconds in zip(rows, executions.seconds.tolist(), strict=True):

@@ -39,11 +39,11 @@ HOW_TO_MAKE = {
 }
 
 MACHINE_SPEED = 1.01
-"""Of the machine that everything was measured on, as the largest set has it in the median.
+"""Speed of the machine of all measurements, the median of the largest set.
 
-A benchmark of a fraction of a second said 0.36 to 1.45 at the beginning of sets and sessions. Over
-150 sessions log seconds fall by 0.3 (standard error 0.1) with the log of what it said, where the
-same machine's should fall by 1: it was mostly noise.
+A benchmark of a fraction of a second gave 0.36 to 1.45 at the beginning of sets and sessions. Over
+150 sessions log seconds fall by 0.3 (standard error 0.1) with the log of its result. They should
+fall by 1 on the same machine, so the result was mostly noise.
 """
 
 
@@ -88,7 +88,7 @@ def measured_files(folder: str | None = None) -> tuple[Path, ...]:
 
 
 def is_measured(folder: str) -> bool:
-    """Return whether that set is there; sets that come later may not be."""
+    """Return whether that set is there. Sets that come later may not be."""
     return any(measured_directory(folder).glob("*.parquet"))
 
 

@@ -69,11 +69,11 @@ class Columns:
         return np.asarray(np.ravel_multi_index(tuple(table.codes.T), self.sizes), np.int64)
 
     def of_cells(self, cells: Codes, numbers: Floats) -> PublicTable:
-        """Rows with the categories of `cells` and the numbers beside them."""
+        """Rows with the categories of `cells` and their numbers."""
         return PublicTable(np.stack(np.unravel_index(cells, self.sizes), axis=1), numbers)
 
     def random(self, count: int, rng: np.random.Generator) -> PublicTable:
-        """Rows drawn evenly from all that is possible: they tell about nobody's."""
+        """Rows drawn evenly from all possible values. They carry no private information."""
         cells = rng.integers(self.cells, size=count)
         return self.of_cells(cells, rng.uniform(-1, 1, (count, self.numeric)))
 
@@ -94,7 +94,7 @@ def code_of(name: str, values: Sequence[str], names: Sequence[str]) -> Codes:
 
 
 def scaled(values: Floats, lower: float, upper: float) -> Floats:
-    """`values` linearly so that the bounds become -1 and 1; what lies outside is moved there.
+    """`values` linearly so that the bounds become -1 and 1. What lies outside is moved there.
 
     Raises:
         InvalidInputError: a value is not a number.

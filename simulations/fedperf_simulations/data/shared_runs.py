@@ -1,10 +1,10 @@
 """The 736 runs of the paper on sharing run times privately, its splits and its results.
 
-Five Spark jobs, each on one machine type; a row is a configuration, measured once, and
-stands for a workload. Of k-means and linear regression the paper leaves out clusters of
-one or two machines. With seed 0 the splits of few rows are the paper's own, and so are
-the large ones: its scripts number them in the order in which they ask for them, those of
-few rows first. Another seed gives splits of the same kind that share no number with these.
+Five Spark jobs, each on one machine type; a row is a configuration, measured once, and represents a
+workload. Of k-means and linear regression the paper leaves out clusters of one or two machines.
+With seed 0 the splits of few rows are the paper's own, and so are the large ones: its scripts
+number them in the order of use, those of few rows first. Another seed gives splits of the same kind
+that share no number with these.
 
 The grid of a job (its inputs) is public, its run times are not: what must not see run
 times takes a `PublicConfigurations`.
@@ -40,16 +40,16 @@ SMALL_SIZES = tuple(range(3, 34, 3))
 """Training rows of the paper's second experiment."""
 
 TEST_SHARE = 0.2
-"""Of all rows, for judging in its first experiment; the other 80 % train."""
+"""Share of all rows for testing in its first experiment. The other 80 % train."""
 
 REPEATS = 10
 """Splits of every size."""
 
 SYNTHETIC_ROWS = "1000"
-"""Of the synthetic data sets whose published errors are shown."""
+"""Rows of the synthetic data sets whose published errors are shown."""
 
 SLOTS_OF_A_MACHINE = 8
-"""Of the machine types of the five jobs; smaller ones count as parts of a machine."""
+"""Slots of the five jobs' machine types. Smaller types count as parts of a machine."""
 
 _MACHINES, _RUNTIME = "instance_count", "gross_runtime"
 _SPLITS_OF_A_SEED = 600
@@ -81,7 +81,7 @@ JOBS = (
     SharedJob("K-Means", "kmeans.csv", "kmeans.tsv", "r4.2xlarge", 3),
     SharedJob("Page Rank", "pagerank.csv", "pagerank.tsv", "r4.2xlarge"),
 )
-"""In the order of the paper's scripts, which its splits follow from."""
+"""Jobs in the order of the paper's scripts, which determines its splits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,7 +120,7 @@ class JobRuns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunsElsewhere:
-    """Runs of a job on machine types that are not its own; medians of their repeats.
+    """Runs of a job on machine types that are not its own. Medians of their repeats.
 
     Attributes:
         machine_types: [rows].

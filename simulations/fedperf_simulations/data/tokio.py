@@ -1,14 +1,13 @@
 """One year of I/O probes on six platforms: six organizations that share what files cost.
 
-A run is an application that reads or writes so many bytes on a platform, into one file or
-many. Runs of the same application, direction, layout and size are at one public point:
-which probes run is no secret, what they took is. A run stands for a workload here, which is
-NOT what fedperf promises; the rows that stand for workloads take the mean over all runs of
-a point as one workload.
+A run is an application that reads or writes so many bytes on a platform, into one file or many.
+Runs of the same application, direction, layout and size are at one public point: which probes run
+is public, their run times are secret. A run is a workload here, which is NOT what fedperf promises.
+Rows on workload level take the mean over all runs of a point as one workload.
 
-Public, and constants of this module: the platforms' peak bandwidths, the physics prior and
-the kernel. The kernel's numbers were set by hand, after looking at the errors of platforms
-that are asked about here; these are development figures.
+Public, and constants of this module: the platforms' peak bandwidths, the physics prior and the
+kernel. The kernel's numbers were set by hand, after looking at the errors of platforms that are
+evaluated here. These are development figures.
 
 Source: NERSC/tokio-abcutils (BSD); Lockwood et al., "A Year in the Life of a Parallel File
 System", SC18, whose filter (more than 1 GiB) is applied.
@@ -50,10 +49,10 @@ PEAKS: Mapping[str, float] = {
 APPLICATIONS = ("dbscan_read", "hacc_io_read", "hacc_io_write", "ior", "vpicio_uni")
 
 WALL, BANDWIDTH = "darshan_walltime", "darshan_agg_perf_by_slowest_posix"
-"""What may be asked: seconds, and MiB/s."""
+"""The predicted quantities: seconds, and MiB/s."""
 
 START_SECONDS, USABLE = 20.0, 0.25
-"""The physics prior: start-up, and the share of the peak that a job gets."""
+"""The physics prior: startup, and the share of the peak that a job gets."""
 
 RECORD_VARIANCE = 0.2
 """(log)^2 by which runs of one point differ."""
@@ -72,7 +71,7 @@ LEVEL, PLATFORM, LINE, KIND, OWN_KIND, SMOOTH, OWN_SMOOTH, POINT = (
 kind of access, per kind and platform, smooth over size, the same per platform, per point."""
 
 _SIZE_STEP = 0.1
-"""Of log2 GiB: sizes closer than that are one point."""
+"""Step in log2 GiB. Closer sizes are one point."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,8 +136,8 @@ class Points:
             + POINT * np.eye(len(self))
         )
 
-    def start(self, target: str) -> GaussianPosterior:
-        """Return the public start over all points: physics and kernel, no data of anybody."""
+    def prior(self, target: str) -> GaussianPosterior:
+        """Return the public prior over all points: physics and kernel, without private data."""
         return GaussianPosterior(self.physics(target), self.covariance())
 
 
@@ -238,7 +237,7 @@ def read_probes(path: Path, more: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def _platforms(raw: pd.DataFrame) -> list[str]:
-    """Cori by its kind of node, whatever file system it wrote to; Edison by file system."""
+    """Cori by its kind of node, for all file systems. Edison by file system."""
     nodes = {512: "cori-haswell", 4096: "cori-knl", 16384: "mira"}
     return [
         nodes.get(int(processes), f"edison-{system}")

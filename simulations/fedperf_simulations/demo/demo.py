@@ -1,10 +1,10 @@
 """The demo: why to join, in three parts, each with its verdict.
 
-(a) what joining gives a new participant, and (b) what becomes of everybody's answers when a cap is
-imposed: a year of organizations in memory, in a process of its own (`year`). (c) what leaves,
-for how much: three organizations and a coordinator as the programs that users have, started as
-a user would; only their calendar is compressed, through the coordinator's configuration. Both
-go on side by side. Whatever fails ends the demo with one line and leaves no program running.
+(a) what joining gives a new participant, and (b) how all predictions change when a cap is imposed:
+a year of organizations in memory, in a process of its own (`year`). (c) what leaves, for how much:
+three organizations and a coordinator as the programs that users have, started as a user would; only
+their calendar is compressed, through the coordinator's configuration. Both go on side by side. A
+failure ends the demo with one line and leaves no program running.
 """
 
 import re
@@ -52,7 +52,7 @@ Left = tuple[tuple[OrganizationResult, ...], tuple[RoundSummary, ...]]
 
 
 def run_demo(world: DemoWorkspace, executions: list[Execution], stages: Stages) -> DemoSummary:
-    """The whole demo on a directory that `world.fresh_directory` made; writes summary and report.
+    """The whole demo on a directory that `world.fresh_directory` made. Writes summary and report.
 
     Raises:
         FedperfError: a step failed; the message names it and its log.
@@ -90,7 +90,7 @@ def _year(world: DemoWorkspace, stages: Stages) -> YearResult:
         for line in world.programs.lines(call):
             message = orjson.loads(line)
             if STEP in message:
-                stage.say(message[STEP])
+                stage.announce(message[STEP])
                 stage.advance()
             else:
                 result = TypeAdapter(YearResult).validate_python(message[FOUND])
@@ -127,12 +127,12 @@ def _prepare_homes(
     """Homes with histories in their stores, and a calendar that this machine can keep."""
     world.programs.together([partial(_init, world, each) for each in organizations], at_once=2)
     stage.advance()
-    stage.say("how fast this machine is")
+    stage.announce("how fast this machine is")
     large = [each for each in organizations if each.size_class is SizeClass.LARGE]
     pace = _pace(world, large)
     calendar = fitted_calendar(pace, anchors=len(anchors_of(load_public_plans())), size=world.size)
     stage.advance()
-    stage.say("histories into the stores")
+    stage.announce("histories into the stores")
     ingests = [
         world.client("ingest", each.name, "ingest", str(world.history(each.name)), "--json")
         for each in organizations
@@ -152,7 +152,7 @@ def _init(world: DemoWorkspace, each: DemoMember) -> None:
 
 
 def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
-    """Measured by as many programs at once as will answer at once."""
+    """The pace is measured by as many programs at once as will reply at once."""
     calls = [
         ProgramCall(
             "measuring the pace", (*PACE_COMMAND, str(world.history(each.name))), "pace.log"
@@ -168,7 +168,7 @@ def _pace(world: DemoWorkspace, large: list[DemoMember]) -> MachineTimings:
 def _result(
     world: DemoWorkspace, each: DemoMember, joined: LocalFederation, *, stage: ProgressStage
 ) -> OrganizationResult:
-    """Return what an organization's own programs say."""
+    """Return the results of an organization's own programs."""
     ask = partial(_ask, world, each.name)
     result = collected(
         each,

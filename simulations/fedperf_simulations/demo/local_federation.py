@@ -1,6 +1,6 @@
 """A coordinator and daemons through one compressed period: up, joined, through, down.
 
-The period begins only when everything is up, and nothing is asked of the machine before its end.
+The period begins only when everything is up. Nothing else runs on the machine before its end.
 """
 
 import socket
@@ -20,10 +20,10 @@ from fedperf_simulations.demo.workspace import HOST, DemoWorkspace, free_ports
 from fedperf_simulations.harness.terminal import ProgressStage
 
 UP = "daemon is up"
-"""What a daemon's log says when it has declared its schedule."""
+"""Text in a daemon's log after it has declared its schedule."""
 
 HEAVY_STARTS = 10
-"""Programs' starts between the calendar and the first slot, as many as run one after another.
+"""Program starts between the calendar and the first slot, as many as run one after another.
 
 The coordinator, three joins, three daemons and the five processes in which these compute, on two
 cores; half of it again for a machine that is busier than when its pace was measured.
@@ -64,7 +64,7 @@ def join_all(
         StepFailedError: a program failed, or was not up in time.
     """
     release_calendar = _start_coordinator(world, calendar, pace)
-    stage.say("organizations join, daemons start")
+    stage.announce("organizations join, daemons start")
     joined = world.programs.together(
         [partial(_join_and_start, world, name) for name in names], at_once=2
     )
@@ -77,7 +77,7 @@ def join_all(
 def live_through(
     world: DemoWorkspace, joined: LocalFederation, calendar: Calendar, *, stage: ProgressStage
 ) -> tuple[RoundSummary, ...]:
-    """Return the whole period, and its round; then coordinator and daemons have ended.
+    """Return the whole period, and its round. Then coordinator and daemons have ended.
 
     Raises:
         StepFailedError: a program ended, or the round did not close.
@@ -121,7 +121,7 @@ def _start_coordinator(
 
 
 def _join_and_start(world: DemoWorkspace, name: str) -> str:
-    """One organization becomes a member and starts its daemon; the fingerprint that it sees."""
+    """One organization becomes a member and starts its daemon. The fingerprint that it sees."""
     invite = world.server("org add", "org", "add", name, "--json")
     url = str(world.programs.facts(invite)["join_url"])
     join = world.client("join", name, "join", url, "--json")
@@ -166,7 +166,7 @@ def _wait_for_daemons(
 
 
 def _wait(world: DemoWorkspace, is_so: Callable[[], bool], *, until: datetime) -> bool:
-    """Return whether it came true in time; programs that end meanwhile are an error."""
+    """Return whether it came true in time. Programs that end meanwhile are an error."""
     while not is_so():
         world.programs.check()
         if world.clock() >= until:

@@ -1,6 +1,6 @@
-"""The demo's page: one file, no scripts, nothing fetched; a phone shows it whole.
+"""The demo's page: one file, no scripts, nothing fetched. A phone shows it whole.
 
-Everything that is not written here is escaped, whatever it is.
+Everything that is not written here is escaped.
 """
 
 import math
@@ -62,13 +62,13 @@ seconds in all.</p>
 {% for each in lines %}<li>{{ each }}</li>{% endfor %}</ol></section>
 <div class="grid">
 <section class="card"><h2>(a) A new participant</h2>
-<p class="note">{{ year.family|capitalize }} jobs on {{ year.platform }}, both unknown to
-the start: the model that everybody begins with here. By how much {{ told_by }} predictions for
+<p class="note">{{ year.family|capitalize }} jobs on {{ year.platform }}, both absent from
+the pretraining of the base model here. By how much {{ told_by }} predictions for
 workloads of no organization are off; x1.00 is perfect. Intervals are {{ spread }}.</p>
 {% for each, by_seeds in new_participants %}
 {{ card(*each) }}<p class="note">{{ by_seeds }}</p>{% endfor %}
-<p class="note">The pretrained model knows {{ year.platform }} and {{ year.family }} jobs,
-as it was trained on both; the one beside it is what a platform of yours would meet.</p></section>
+<p class="note">The shipped model was trained on {{ year.platform }} and {{ year.family }} jobs;
+the base model shows the case of a new platform of yours.</p></section>
 <section class="card"><h2>(b) A machine that changes</h2>
 <p class="note">{{ noticed }}.</p>
 {% for each in machines %}{{ card(*each) }}{% endfor %}
@@ -125,10 +125,10 @@ def page(summary: DemoSummary) -> str:
 
 
 def _remembered(year: YearResult) -> str:
-    """Return what kept the old machine's answers, and how often the gate opened."""
+    """Return what preserved predictions for the old machine, and the number of promotions."""
     rows = (
-        f"Rounds of the new epoch rehearsed {year.rehearsed} synthetic rows of the old machine "
-        "beside what members remember themselves. "
+        f"Rounds of the new regime rehearsed {year.rehearsed} synthetic rows of the old machine "
+        "in addition to the members' own history. "
     )
     return f"{rows if year.rehearsed else ''}Versions that were promoted: {year.promoted}."
 
@@ -136,13 +136,13 @@ def _remembered(year: YearResult) -> str:
 def _new_participant_card(result: NewParticipantResult) -> _Card:
     bars = (
         ("alone", result.alone, ""),
-        ("start", result.start, ""),
+        ("base model", result.start, ""),
         ("joined", result.joined, "ours"),
-        ("shipped start", result.shipped, "aside"),
+        ("shipped model", result.shipped, "aside"),
     )
     widest = max(value or 1.0 for _, value, _ in bars)
     drawn_bars = [_bar(name, value, widest, kind) for name, value, kind in bars]
-    return runs(result), drawn_bars, _told("joined against the start", result.change)
+    return runs(result), drawn_bars, _told("joined against the base model", result.change)
 
 
 def _machine(result: MachineResult) -> _Card:
@@ -161,7 +161,7 @@ def _bar(name: str, value: float | None, widest: float, kind: str) -> _Bar:
 
 
 def _told(what: str, change: Change) -> tuple[str, str]:
-    kind = "" if not change.is_told else "better" if change.is_better else "worse"
+    kind = "" if not change.is_distinguishable else "better" if change.is_better else "worse"
     return kind, f"{what}: {describe_change(change)}"
 
 
@@ -180,7 +180,7 @@ def _kinds(each: OrganizationResult) -> str:
 
 
 def _windows_chart(year: YearResult) -> str:
-    """Three lines over the windows of the year; the cap and the epoch are marked."""
+    """Three lines over the windows of the year. The cap and the regime change are marked."""
     across = range(1, len(year.windows) + 1)
     lines = (
         ("half a core", POINT, [each.new_machine for each in year.windows]),
@@ -193,7 +193,7 @@ def _windows_chart(year: YearResult) -> str:
             axes.plot(across, heights, color=colour, linewidth=2, marker="o", label=label, zorder=2)
         marks = {"cap": year.cap_window + 1}
         if year.noticed is not None and year.noticed.epoch_window is not None:
-            marks["epoch"] = year.noticed.epoch_window + 1
+            marks["new regime"] = year.noticed.epoch_window + 1
         for label, window in marks.items():
             axes.axvline(window - 0.5, color=FAINT, linestyle="--", linewidth=1)
             axes.annotate(
@@ -206,7 +206,7 @@ def _windows_chart(year: YearResult) -> str:
             )
         axes.set_xticks(list(across))
         axes.set_xlabel("window")
-        axes.set_ylabel("answers are off by a factor of")
+        axes.set_ylabel("predictions are off by a factor of")
         axes.margins(y=0.25)  # room for the words at the top
         axes.set_ylim(bottom=1)
         figure.legend(loc="outside upper center", ncols=2, frameon=False)

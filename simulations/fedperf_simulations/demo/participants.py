@@ -1,9 +1,9 @@
 """The participants of the demo's year and the executions of each, all of which really ran.
 
-The start learns DuckDB and pandas on whole cores, and no credit scoring. Members run DuckDB and
-pandas with all families, and Polars; at some moment containers of half a core and 1 GB take the
-place of all that. The new participant scores credit on Polars. The held-out workloads belong to
-none of them.
+The pretrained model learns DuckDB and pandas on whole cores, and no credit scoring. Members run
+DuckDB and pandas with all families, and Polars; at some moment containers of half a core and 1 GB
+take the place of all that. The new participant scores credit on Polars. The held-out workloads
+belong to none of them.
 """
 
 from collections.abc import Sequence
@@ -29,28 +29,28 @@ from fedperf_simulations.data.datasets import at_one_speed
 
 NEW_FAMILY = Family.CREDIT
 NEW_PLATFORM = "Polars"
-"""What the start never saw: one of the families, on a platform of its own."""
+"""Absent from pretraining: one of the families, on a platform of its own."""
 
 OWN_RUNS = 3
-"""Of the new participant, once it has some."""
+"""Runs of the new participant in the case with own runs."""
 
 BEGINS = datetime(2027, 1, 4, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class YearSize:
-    """The size of the year; by default two cores compute it in four minutes.
+    """The size of the year. By default two cores compute it in four minutes.
 
     Attributes:
         windows: of four weeks.
-        cap_window: with which half a core is all that there is.
-        rounds: of each window, and as many more where an epoch begins.
+        cap_window: the first window with only half a core.
+        rounds: of each window, and as many more where a regime begins.
         organizations: that learn together.
         own: workloads of each of them, of each segment: two run until the cap, the third since.
         pool: of all of them together, likewise.
         held_out: workloads by which each line is evaluated.
         pretraining: workloads of the pretrained model.
-        epochs: passes of the start over them.
+        epochs: passes of pretraining over them.
         public_step: a step of n takes every n-th public plan.
     """
 
@@ -89,7 +89,7 @@ class YearSize:
         )
 
     def planned(self) -> PlannedSchedule:
-        """Return the schedule of each organization; it declares the mean number run in a window."""
+        """Return the schedule of each organization. It declares the mean number run in a window."""
         windows = 2 * self.cap_window + (self.windows - self.cap_window)
         policy = Policy(
             size_class=SizeClass.LARGE,
@@ -114,13 +114,13 @@ QUICK_YEAR = YearSize(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemoParticipants:
-    """The workloads of each participant, and those to judge answers by.
+    """The workloads of each participant, and those to judge predictions by.
 
     Attributes:
         pretraining: workloads of the pretrained model, as of one machine.
         organizations: what each executes.
         new_participant: the first executions of the one that joins last.
-        similar_to_new: workloads of its kind that nobody has, to judge answers by.
+        similar_to_new: held-out workloads of its kind, to judge predictions by.
         old_machine: the same, on whole cores.
         new_machine: the same, under the cap.
     """
@@ -136,7 +136,7 @@ class DemoParticipants:
 def cast_of(
     segments: Sequence[Sequence[Execution]], size: YearSize, *, seed: int
 ) -> DemoParticipants:
-    """Give everybody their workloads by `seed`.
+    """Partition the workloads by `seed`.
 
     Args:
         segments: as `private_executions` has them.
@@ -158,10 +158,10 @@ def cast_of(
     )
     taken = {each.workload for each in (*similar_to_new, *new_participant)}
     new_pool, _, _ = _cut([e for e in new if e.workload not in taken], size.pool, 0)
-    of_start, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
+    for_pretraining, _, _ = _cut([e for e in rest if not is_new_family(e)], size.pretraining, 0)
     pools = [
-        labelled_in(pool, epoch)
-        for epoch, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
+        labelled_in(pool, regime)
+        for regime, pool in ((0, whole_pool), (0, new_pool), (1, capped_pool))
     ]
     begins = (period.start, period.window_start(size.cap_window))
 
@@ -170,7 +170,7 @@ def cast_of(
         return DriftingYear(tuple(sample), begins)
 
     return DemoParticipants(
-        measured_of(labelled_in([*at_one_speed(of_start)], 0)),
+        measured_of(labelled_in([*at_one_speed(for_pretraining)], 0)),
         tuple(year() for _ in range(size.organizations)),
         tuple(new_participant),
         tuple(similar_to_new),
@@ -180,7 +180,7 @@ def cast_of(
 
 
 def is_new_family(execution: Execution) -> bool:
-    """Return whether the start must not know it."""
+    """Return whether it must be absent from pretraining."""
     return execution.workload.partition("-")[0] == NEW_FAMILY
 
 

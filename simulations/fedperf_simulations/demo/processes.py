@@ -1,8 +1,8 @@
 """Programs that a simulation starts as a user would, each in a process of its own with a log.
 
-Invariant: whatever was started through `Programs` has ended when its `with` block is
-left, however it is left. A program that fails ends the step with one line that names
-the step, the program's own last words and its log.
+Invariant: every program started through `Programs` has ended when its `with` block is left, also
+after an error. A program that fails ends the step with one line that names the step, the program's
+own last words and its log.
 """
 
 import os
@@ -25,7 +25,7 @@ CLIENT = "fedperf"
 SERVER = "fedperf-server"
 
 STOP_SECONDS = 15.0
-"""How long a program may take to end after it was asked to."""
+"""Seconds that a program may take to end after the signal."""
 
 _SETTINGS = {
     # Sums in another order are other bits, and a training that goes another way: one thread, and
@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class StepFailedError(FedperfError):
-    """A step of a simulation failed; the message names it, the reason and the log."""
+    """A step of a simulation failed. The message names it, the reason and the log."""
 
     def __init__(self, step: str, reason: str, log: Path | None = None) -> None:
         advice = "" if log is None else f"; read {log}"
@@ -80,7 +80,7 @@ class ProgramCall:
 
 
 class Programs(Closing):
-    """Everything that was started; use it as a context manager."""
+    """Everything that was started. Use it as a context manager."""
 
     def __init__(self, logs: Path, environment: Mapping[str, str]) -> None:
         """Write logs into the directory `logs`.
@@ -97,7 +97,7 @@ class Programs(Closing):
         self._is_closed = False
 
     def call(self, call: ProgramCall) -> bytes:
-        """Run a program to its end; its standard output.
+        """Run a program to its end and return its standard output.
 
         Raises:
             StepFailedError: it cannot be started, fails, or takes too long.
@@ -114,7 +114,10 @@ class Programs(Closing):
         return output
 
     def facts(self, call: ProgramCall) -> Any:  # noqa: ANN401 - JSON
-        """Return the JSON that a program with `--json` prints, its rows alone; errors as `call`."""
+        """Return the JSON that a program with `--json` prints, its rows alone.
+
+        Raises the errors of `call`.
+        """
         output = self.call(call)
         try:
             facts = orjson.loads(output)
@@ -123,7 +126,7 @@ class Programs(Closing):
         return facts["rows"] if isinstance(facts, dict) and "rows" in facts else facts
 
     def lines(self, call: ProgramCall) -> Iterator[bytes]:
-        """Yield the lines of a program until it has ended; it may take its time.
+        """Yield the lines of a program until it has ended. It may take its time.
 
         Raises:
             StepFailedError: it cannot be started, or fails.
@@ -136,7 +139,7 @@ class Programs(Closing):
         self._require_success(call, process)
 
     def together(self, works: Sequence[Callable[[], _T]], *, at_once: int) -> list[_T]:
-        """Do several things side by side; the first failure stops all programs."""
+        """Do several things side by side. The first failure stops all programs."""
         with ThreadPoolExecutor(at_once) as threads:
             futures = [threads.submit(work) for work in works]
             try:
@@ -148,12 +151,12 @@ class Programs(Closing):
                     self.close()
         errors = [e for each in futures if not each.cancelled() and (e := each.exception())]
         if errors:
-            # What failed by itself says more than what was stopped for it.
+            # A program that failed by itself is more informative than one stopped because of it.
             raise min(errors, key=lambda error: isinstance(error, SimulationStoppedError))
         return [each.result() for each in futures]
 
     def start(self, call: ProgramCall) -> None:
-        """Start a program that runs until `stop`; errors as `call`."""
+        """Start a program that runs until `stop`. Raises the errors of `call`."""
         self._services.append((self._start(call, keep_output=False), call))
 
     def check(self) -> None:
@@ -167,12 +170,12 @@ class Programs(Closing):
                 raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
     def log_of(self, name: str) -> str:
-        """Return the program's log so far; empty where there is none."""
+        """Return the program's log so far. Empty where there is none."""
         path = self._logs / name
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def pause(self) -> None:
-        """End the programs that were started to run on, the newest first; more may follow.
+        """End the programs that were started to run on, the newest first. More may follow.
 
         Raises:
             StepFailedError: one of them did not end well.
@@ -184,7 +187,7 @@ class Programs(Closing):
                 raise StepFailedError(call.step, self._last_words(call, process), self._log(call))
 
     def close(self) -> None:
-        """End everything that still runs; nothing can be started afterwards."""
+        """End everything that still runs. Nothing can be started afterwards."""
         self._is_closed = True
         _end([process for process, _ in reversed(self._started)], seconds=STOP_SECONDS)
 
@@ -222,7 +225,7 @@ class Programs(Closing):
 
     def _last_words(self, call: ProgramCall, process: subprocess.Popen[bytes]) -> str:
         lines = [line.strip() for line in self.log_of(call.log).splitlines() if line.strip()]
-        text = lines[-1] if lines and not lines[-1].startswith("$ ") else "it said nothing"
+        text = lines[-1] if lines and not lines[-1].startswith("$ ") else "it printed nothing"
         return f"exit code {process.returncode}, {text.removeprefix('error: ')}"
 
 
@@ -247,7 +250,7 @@ def _without_secret(word: str) -> str:
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float) -> None:
-    """Ask the processes to end, then insist; with whatever they started themselves."""
+    """Terminate the processes and their children, then kill those that remain."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     deadline = time.monotonic() + seconds
@@ -260,6 +263,6 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], *, seconds: float) -> Non
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """To the group that the process leads; nothing where it was waited for already."""
+    """Send the signal to the process group. Do nothing if the process has been waited for."""
     if process.poll() is None:
         os.killpg(process.pid, number)

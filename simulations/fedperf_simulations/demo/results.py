@@ -19,13 +19,13 @@ from fedperf_simulations.demo.summary import (
 )
 
 NOISE_ALONE = "leaves as noise alone"
-"""What a daemon's log says when a sum was not there in time."""
+"""Text in a daemon's log when a sum was not ready in time."""
 
 REPORTS = frozenset({"residual_report", "directed_report"})
-"""Kinds whose receipt comes at once; an update's comes when its round is over, or later."""
+"""Kinds whose receipt comes at once. An update's comes when its round is over, or later."""
 
 Facts = Mapping[str, Any]
-"""What a program prints with `--json`."""
+"""The output of a program with `--json`."""
 
 
 def collected(
@@ -72,8 +72,8 @@ def lost(slots: Sequence[str], releases: Sequence[Facts], log: str) -> tuple[str
 
     Args:
         slots: that were planned.
-        releases: what `fedperf release list` says.
-        log: of the daemon, which alone says what left as noise alone.
+        releases: the output of `fedperf release list`.
+        log: of the daemon, the only record of releases that were noise alone.
     """
     states = {each["slot"]: each for each in releases}
     missing = [f"{slot} (never made)" for slot in slots if slot not in states]

@@ -36,8 +36,8 @@ class DemoSize:
 
     Attributes:
         history_workloads: at most, of each organization.
-        spare_seconds: of each release, beside every factor on what was measured: for
-            messages, and for a machine that pauses.
+        spare_seconds: of each release, added to the scaled measurements: for messages, and for a
+            machine that pauses.
     """
 
     history_workloads: int = 400
@@ -73,7 +73,7 @@ class DemoMember:
 def participants(
     executions: Sequence[Execution], *, seed: int, size: DemoSize
 ) -> tuple[DemoMember, ...]:
-    """Alder, birch and cedar with what `seed` lets each of them know."""
+    """Alder, birch and cedar with the history that `seed` draws for each of them."""
     parts = split(executions)
     return tuple(
         participant(organization(part, parts[part], seed=seed), seed=[seed, place], size=size)
@@ -96,7 +96,7 @@ def participant(whole: OrganizationPart, *, seed: Sequence[int], size: DemoSize)
 
 @dataclass(frozen=True, slots=True)
 class MachineTimings:
-    """The pace of this machine for one large organization while another works beside it.
+    """The pace of this machine for one large organization while another runs at the same time.
 
     Attributes:
         startup_seconds: until a program with all its imports is ready.
@@ -126,7 +126,8 @@ class MachineTimings:
     def update_seconds(self, *, anchors: int) -> float:
         """Seconds from a model slot's opening to its release, with margin.
 
-        The coordinator looks at the anchors before it asks, an organization before it answers.
+        The coordinator evaluates the anchors before it sends a query, an organization before it
+        replies.
         """
         own = self.reading_seconds + self.executions * self.plan_seconds
         return MODEL_MARGIN * (own + 2 * anchors * self.anchor_seconds)
@@ -164,7 +165,7 @@ class Calendar:
 
 
 def fitted_calendar(pace: MachineTimings, *, anchors: int, size: DemoSize) -> Calendar:
-    """The shortest window that leaves time for what was measured; a slow machine takes longer."""
+    """The shortest window that leaves time for what was measured. A slow machine takes longer."""
     report = round(pace.report_seconds() + size.spare_seconds, 1)
     update = pace.update_seconds(anchors=anchors)
     grace = 2 * size.spare_seconds

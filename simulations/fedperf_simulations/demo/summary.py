@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change of an error, in percent of what it was; below 0 is better.
+    """The change of an error, in percent of what it was. Below 0 is better.
 
     Attributes:
         percent: of the mean.
@@ -58,7 +58,7 @@ class Change:
         return cls(comparison.mean, *comparison.interval, comparison.cases)
 
     @property
-    def is_told(self) -> bool:
+    def is_distinguishable(self) -> bool:
         """Return whether the interval leaves out 0."""
         return not self.low <= 0 <= self.high
 
@@ -69,20 +69,20 @@ class Change:
 
 
 def factor_of(errors: Floats) -> float:
-    """Return the factor by which answers are off, from absolute log errors."""
+    """Return the factor by which predictions are off, from absolute log errors."""
     return math.exp(float(errors.mean()))
 
 
 @dataclass(frozen=True, slots=True)
 class NewParticipantResult:
-    """Errors of a new participant's answers, as factors.
+    """Errors of a new participant's predictions, as factors.
 
     Attributes:
         own_runs: that it has.
-        alone: from these alone; None without any.
-        start: with the start that never saw its platform and family.
+        alone: local-only predictions; None without own runs.
+        start: with the model pretrained without its platform and family.
         joined: with what the organizations learned.
-        shipped: with the pretrained model, which knows both.
+        shipped: with the shipped model, which was trained on both.
         change: from `start` to `joined`.
     """
 
@@ -116,11 +116,11 @@ class DriftAlarm:
     """A drift that several organizations' reports showed.
 
     Attributes:
-        window: whose reports gave it away.
+        window: whose reports showed it.
         platforms: that changed.
         factor: by which run times grew.
         organizations: who showed it.
-        epoch_window: with which an epoch began; None where the year had no window left.
+        epoch_window: with which a regime began; None where the year had no window left.
     """
 
     window: int
@@ -155,9 +155,9 @@ class YearResult:
         machines: the old one, then the new one.
         noticed: None where no reports showed the cap.
         false_alarms: drifts that reports showed before it.
-        rehearsed: synthetic rows of the old machine that rounds of the new epoch rehearse.
+        rehearsed: synthetic rows of the old machine that rounds of the new regime rehearse.
         promoted: versions that the gate let through.
-        last_word: what the gate said of the newest version.
+        last_word: the gate's verdict on the newest version.
         seconds: of computing.
     """
 
@@ -292,7 +292,7 @@ class DemoSummary:
 
     @property
     def shortfall(self) -> str:
-        """The findings that the demo could not show, in one line; empty where it showed all."""
+        """The findings that the demo could not show, in one line. Empty where it showed all."""
         parts = []
         if not self.year.promoted:
             parts.append(f"nothing was promoted ({self.year.last_word})")
@@ -306,15 +306,15 @@ class DemoSummary:
 
 
 SPREAD = "over workloads, of this one training"
-"""What intervals of the demo are of; another training moves its errors by more."""
+"""The source of variation of the demo's intervals. Another training moves errors by more."""
 
 FIVE_SEEDS = Path(__file__).with_name("five_seeds.json")
-"""What new participants of five whole demos were off by, and the commit at which these ran."""
+"""Errors of new participants in five whole demos, and the commit at which these ran."""
 
 
 def describe_change(change: Change) -> str:
     """Return the change of an error in words, with its 95 % interval."""
-    if not change.is_told:
+    if not change.is_distinguishable:
         return f"no difference ({change.low:+z.0f} to {change.high:+z.0f} %)"
     if change.is_better:
         return f"{-change.percent:.0f} % less error ({-change.high:.0f} to {-change.low:.0f} %)"
@@ -322,8 +322,8 @@ def describe_change(change: Change) -> str:
 
 
 def factor(value: float | None) -> str:
-    """Return the factor by which answers are off, in words; None is no answer at all."""
-    return "no answer" if value is None else f"x{value:.2f}"
+    """Return the factor by which predictions are off, in words."""
+    return "none" if value is None else f"x{value:.2f}"
 
 
 def runs(result: NewParticipantResult) -> str:
@@ -346,7 +346,7 @@ def describe_new_participant(result: NewParticipantResult) -> str:
     """Return the gain of joining with so many own runs, in words."""
     return (
         f"{runs(result)}: off by {factor(result.joined)} joined, {factor(result.start)} with the "
-        f"start: {describe_change(result.change)} {SPREAD}"
+        f"base model: {describe_change(result.change)} {SPREAD}"
     )
 
 
@@ -358,7 +358,7 @@ def of_five_seeds(own_runs: int) -> str:
     changes = [100 * (math.log(j) / math.log(s) - 1) for j, s in zip(joined, start, strict=True)]
     return (
         f"mean and range of seeds 0 to 4: {_range('x{:.2f}', joined)} joined, "
-        f"{_range('x{:.2f}', start)} with the start, {_range('{:+.0f} %', changes)} error"
+        f"{_range('x{:.2f}', start)} with the base model, {_range('{:+.0f} %', changes)} error"
     )
 
 
@@ -377,7 +377,7 @@ def noticed(year: YearResult) -> str:
     began = (
         "no window was left to learn it apart"
         if drifts.epoch_window is None
-        else f"from window {drifts.epoch_window + 1} on (a new epoch) it is learnt apart"
+        else f"from window {drifts.epoch_window + 1} on (a new regime) it is learned separately"
     )
     return (
         f"{came}, unannounced: the noisy reports of window {drifts.window + 1} gave it away, as "
@@ -387,7 +387,7 @@ def noticed(year: YearResult) -> str:
 
 
 def machine(result: MachineResult) -> str:
-    """Return the change of the answers on one machine, in words."""
+    """Return the change of the predictions on one machine, in words."""
     return (
         f"{result.name}: off by {factor(result.before)} before the cap, {factor(result.after)} at "
         f"the end: {describe_change(result.change)}"
@@ -419,8 +419,8 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
     """Print what was found."""
     year = summary.year
     console.print(
-        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, which its start "
-        "never saw; off by a factor of[/]"
+        f"[bold](a) a new participant: {year.family} jobs on {year.platform}, absent from "
+        "pretraining; off by a factor of[/]"
     )
     console.print(_new_participant_table(year))
     console.print(Text(f"intervals are {SPREAD}"))
@@ -433,7 +433,7 @@ def show_summary(summary: DemoSummary, console: Console) -> None:
 
 
 def _new_participant_table(year: YearResult) -> Table:
-    table = _table("own runs", "alone", "start", "joined", "shipped", "joined against the start")
+    table = _table("own runs", "alone", "base", "joined", "shipped", "joined against base")
     for each in year.newcomer:
         errors = map(factor, (each.alone, each.start, each.joined, each.shipped))
         table.add_row(str(each.own_runs or "none"), *errors, _verdict(each.change))
@@ -466,5 +466,5 @@ def _table(*columns: str) -> Table:
 
 
 def _verdict(change: Change) -> Text:
-    style = "" if not change.is_told else "green" if change.is_better else "red"
+    style = "" if not change.is_distinguishable else "green" if change.is_better else "red"
     return Text(describe_change(change), style=style)

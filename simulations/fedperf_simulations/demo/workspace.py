@@ -100,7 +100,7 @@ def fresh_directory(out: Path) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses now."""
+    """Unused ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,10 +1,12 @@
-"""Lines (a) and (b) of the demo: a year of large organizations that learn, lived in memory.
+"""Lines (a) and (b) of the demo: a year of large organizations that learn, in memory.
 
-Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), beside
-what else the demo does. It prints a line of JSON after each step, and what was found in the last.
+Run as a program (`python -m fedperf_simulations.demo.year SEED whole|quick DIRECTORY`), in parallel
+with the rest of the demo. It prints a line of JSON after each step. The last line holds the
+results.
 
-Gate, ledgers, controllers and verdicts are the product's (`federated_year`). Nobody announces the
-cap. What a new participant predicts with is what a member fetched, by the client's own code.
+Gate, ledgers, controllers and verdicts are the product's (`federated_year`). The cap is not
+announced. A new participant predicts with the files that a member fetched, by the client's own
+code.
 """
 
 import math
@@ -40,7 +42,7 @@ from fedperf_shared.model.pretrained import PRETRAINED_VERSION, load_pretrained_
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period
 from fedperf_simulations.baselines.cost_models import zero_constant_inputs
-from fedperf_simulations.corpus.limited_start import start_in_use
+from fedperf_simulations.corpus.limited_start import limited_model_in_use
 from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     labelled_in,
@@ -77,7 +79,7 @@ STEP, FOUND = "step", "found"
 START = "start.safetensors"
 OLD_MACHINE, NEW_MACHINE = "whole cores", "half a core"
 
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 def main() -> None:
@@ -85,10 +87,10 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     seed, quick, directory = int(sys.argv[1]), sys.argv[2] == "quick", Path(sys.argv[3])
 
-    def say(step: str) -> None:
+    def announce(step: str) -> None:
         print(orjson.dumps({STEP: step}).decode(), flush=True)
 
-    result = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, say=say)
+    result = lived(QUICK_YEAR if quick else YearSize(), directory, seed=seed, announce=announce)
     print(orjson.dumps({FOUND: asdict(result)}).decode(), flush=True)
 
 
@@ -97,27 +99,30 @@ def steps_of(size: YearSize) -> int:
     return size.windows + 2
 
 
-def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult:
-    """The year and what came of it; the start that is trained for it is kept in `directory`."""
+def lived(size: YearSize, directory: Path, *, seed: int, announce: Announce) -> YearResult:
+    """Run the year and return its results.
+
+    The model that is pretrained for it is kept in `directory`.
+    """
     began = time.process_time()
     cast = cast_of(private_executions(), size, seed=seed)
-    say("workloads are partitioned")
-    start = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
+    announce("workloads are partitioned")
+    base_model = _trained(cast.pretraining, epochs=size.epochs, seed=seed)
     directory.mkdir(parents=True, exist_ok=True)
-    save_model(directory / START, start, model_version=PRETRAINED_VERSION)
-    say("the start is trained")
+    save_model(directory / START, base_model, model_version=PRETRAINED_VERSION)
+    announce("the base model is trained")
     shipped = predictor(load_pretrained_model())
     plans = load_public_plans()[:: size.public_step]
     planned = size.planned()
-    world = FederationFixture(start, plans, anchors_of(plans), planned, cast.organizations)
+    world = FederationFixture(base_model, plans, anchors_of(plans), planned, cast.organizations)
     like = measured_of(labelled_in(cast.similar_to_new, 0))
     way, windows, before = (
         TrainingMode(own_history=True, rehearses=True),
         list[WindowErrors](),
-        start,
+        base_model,
     )
     year = FederatedYear(world, way, [seed, 1], is_announced=False)
-    with start_in_use(directory / START), closing(year.lived()) as lived_to:
+    with limited_model_in_use(directory / START), closing(year.lived()) as lived_to:
         for window in range(size.windows):
             federation = next(lived_to)
             while federation.news:
@@ -126,7 +131,7 @@ def lived(size: YearSize, directory: Path, *, seed: int, say: Say) -> YearResult
             before = model if window < size.cap_window else before
             errors = (errors_of(model, each) for each in (like, cast.old_machine, cast.new_machine))
             windows.append(WindowErrors(*map(factor_of, errors)))
-            say(f"window {window + 1} of {size.windows}")
+            announce(f"window {window + 1} of {size.windows}")
         fetched = FetchedModels(federation.members[0].home.models)
         results = [
             new_participant_with(runs, cast.similar_to_new, fetched, shipped=shipped)
@@ -162,13 +167,13 @@ def new_participant_with(
     Args:
         runs: its own.
         queries: of other workloads.
-        fetched: what joining gave; the public start in use is the one without it.
+        fetched: what joining gave; the public model in use is the one without it.
         shipped: the pretrained model.
     """
-    own, questions = History.from_executions(runs), History.from_executions(queries)
+    own, held_out = History.from_executions(runs), History.from_executions(queries)
 
     def errors(mix: PersonalizedEnsemble) -> Floats:
-        return np.abs(mix.predict_log(questions.queries) - questions.log_seconds)
+        return np.abs(mix.predict_log(held_out.queries) - held_out.log_seconds)
 
     def started(start: PredictLog) -> Floats:
         return errors(fit_personalized_ensemble(own, {PUBLIC: start}, public_learners()))
@@ -222,7 +227,7 @@ def noticed_in(
 
 
 def _trained(training: MeasuredTimes, *, epochs: int, seed: int) -> GGFN:
-    """Trained as the starts that ship: it hears nothing of what its measurements did not vary."""
+    """Train it like the shipped models. Inputs that its measurements did not vary are masked."""
     model = GGFN(seed=seed)
     heard = zero_constant_inputs(model, training.graphs)
     fit(model, heard, training.log_seconds, epochs=epochs, seed=seed)
@@ -235,7 +240,7 @@ def _machine(name: str, queries: MeasuredTimes, before: GGFN, after: GGFN) -> Ma
 
 
 def _of_coordinator(federation: Federation, size: YearSize) -> dict[str, Any]:
-    """Return what its database says of drift, rehearsal and verdicts."""
+    """Return drift, rehearsal and verdicts from its database."""
     period = federation.config.calendar.period
     with federation.database.transaction() as session:
         drifts = stored_drifts(session, period)

@@ -65,7 +65,7 @@ class UnknownExperimentError(InvalidInputError):
 
     def __init__(self, kind: ExperimentKind, name: str, names: tuple[str, ...]) -> None:
         listed = ", ".join(names) or "none yet"
-        super().__init__(f"no {kind} {name!r}; known are: {listed}")
+        super().__init__(f"no {kind} {name!r}; available: {listed}")
         self.name = name
 
 
@@ -73,7 +73,7 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
     """Return the entry of that name.
 
     Raises:
-        UnknownExperimentError: there is none; the message lists the known ones.
+        UnknownExperimentError: there is none. The message lists the available ones.
     """
     candidates = [each for each in (ENTRIES if entries is None else entries) if each.kind is kind]
     for each in candidates:
@@ -83,7 +83,7 @@ def find(kind: ExperimentKind, name: str, entries: tuple[Entry, ...] | None = No
 
 
 def named(name: str) -> Entry:
-    """Return the entry of that name, whatever its kind.
+    """Return the entry of that name, of any kind.
 
     Raises:
         UnknownExperimentError: there is none.
@@ -93,6 +93,6 @@ def named(name: str) -> Entry:
 
 
 def load(entry: Entry) -> Experiment:
-    """Import the entry's module; its experiment."""
+    """Import the entry's module and return its experiment."""
     experiment: Experiment = import_module(entry.module).EXPERIMENT
     return experiment

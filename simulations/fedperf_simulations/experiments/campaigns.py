@@ -1,10 +1,10 @@
 """Experiment: the number of configurations that a campaign runs until it predicts the others well.
 
-Public jobs are grids of configurations whose run times are known. The product's sampler chooses one
+Public jobs are grids of configurations with published run times. The product's sampler chooses one
 configuration after the other from three quarters of a job's configurations; the product's ensemble
 for tables is evaluated on the last quarter. Every seed has a quarter of its own, the same for all
-strategies. Beside the errors stand the cost (seconds x machines), where the rule with a target of 5
-% and a patience of 3 would have stopped, and the error there.
+strategies. The rows also give the cost (seconds x machines), the number at which the rule with a
+target of 5 % and a patience of 3 would have stopped, and the error there.
 
 The sampler's constants were chosen on sgd, kmeans and pagerank with other seeds. Of sort and grep
 one quick run had been seen, and nothing was changed after it. The figure is the first number of
@@ -12,8 +12,8 @@ configurations from which the mean error over seeds stays below 5 % up to 50. Ac
 sort and grep are judged at every number up to 30 and at every fifth beyond, space-filling and the
 rest at every fifth.
 
-A replayed campaign starts with nothing and asks the product's sampler for one configuration after
-the other of a job's grid. At some numbers of configurations the ensemble is fitted to the
+A replayed campaign starts without measurements. The product's sampler chooses one configuration
+after the other of a job's grid. At some numbers of configurations the ensemble is fitted to the
 measurements so far and evaluated on configurations that are not in the grid. One configuration is
 one run here: its median of five repeats.
 
@@ -58,7 +58,7 @@ from fedperf_client.workers.child_process import ProcessTree
 from fedperf_shared.errors import FedperfError
 from fedperf_simulations.baselines.table_mixture import mixed_for
 from fedperf_simulations.data.c3o import (
-    MOST_MEGABYTES_KNOWN,
+    MOST_TRAINING_MEGABYTES,
     NODES,
     SIZE,
     Executions,
@@ -73,19 +73,19 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Setti
 from fedperf_simulations.harness.side_by_side import computed
 
 HELD_OUT = 0.25
-"""Of the configurations of a job, who are asked about."""
+"""Share of a job's configurations that is held out."""
 
 TARGET, PATIENCE = 0.05, 3
-"""Of the rule that stops a campaign."""
+"""Parameters of the rule that stops a campaign."""
 
 WHERE_STOPPED = " where stopped"
-"""In the names of a cell, instead of a number of configurations."""
+"""Suffix in the names of a cell, instead of a number of configurations."""
 
 NOTHING_FAILED: frozenset[int] = frozenset()
 
 
 def divided(data: Path | None, job: str, rng: np.random.Generator) -> ScenarioParts:
-    """Return the grid of a job, and what is asked about.
+    """Return the grid of a job, and its held-out configurations.
 
     Raises:
         MissingDataError: there is no folder, or the job's file is not in it.
@@ -115,12 +115,12 @@ class ReplayedCampaign:
     def over(
         cls, grid: Executions, strategy: Strategy, *, target: float | None, most: int, seed: int
     ) -> Self:
-        """Run until `most` configurations are measured, whatever the rule says.
+        """Run until `most` configurations are measured, regardless of the rule.
 
         Args:
             grid: with what each configuration takes.
             strategy: by which they are chosen.
-            target: share, of the rule that would have stopped it; None not to ask the rule.
+            target: share, of the rule that would have stopped it; None to ignore the rule.
             most: configurations.
             seed: of the sampler.
         """
@@ -183,22 +183,22 @@ def _measured(
 
 
 def _error(parts: ScenarioParts, layout: TableLayout, rows: NDArray[np.int64]) -> float:
-    """MAPE in percent on what is asked about, learnt from those rows of the grid."""
+    """MAPE in percent on the held-out configurations, trained on those rows of the grid."""
     samples, queries = (layout.samples(each.table) for each in (parts.training, parts.held_out))
     along = (layout.scale_feature, layout.size_feature)
-    places, questions = (
+    places, query_rows = (
         ScaleAndSize(*(each.features[:, place] for place in along))
         for each in (samples.take(rows), queries)
     )
     log_seconds = np.log(parts.training.seconds[rows])
     training = TrainingSet(samples.take(rows), log_seconds, places, np.arange(len(rows)))
-    # Folds that leave single configurations out: what is asked about was drawn like the grid.
-    _, fitted = mixed_for(QueryRegime.SEEN, questions, training, table_learners(layout))
+    # Folds that leave single configurations out: the held-out ones were drawn like the grid.
+    _, fitted = mixed_for(QueryRegime.SEEN, query_rows, training, table_learners(layout))
     return 100 * float(np.mean(np.abs(np.exp(fitted(queries)) / parts.held_out.seconds - 1)))
 
 
 def stays_below(limit: float, errors: Mapping[int, float]) -> int | None:
-    """The first number from which on all errors are below `limit`; None where there is none."""
+    """The first number from which on all errors are below `limit`. None where there is none."""
     above = [number for number, error in errors.items() if not error < limit]
     return min((each for each in errors if each > max(above, default=-1)), default=None)
 
@@ -279,9 +279,9 @@ def slowdown(seconds: float) -> tuple[float, float]:
             windows.append((start, time.monotonic()))
         printed, _ = process.communicate()
     moments = np.array(array("d", printed))
-    speeds = [_speed(moments, *window) for window in windows[1:]]  # the first has its start in it
+    speeds = [_speed(moments, *window) for window in windows[1:]]  # the first includes the startup
     # Windows 1, 3, 5, ... are watched: of two neighbours, by what share is that one slower? Where
-    # the machine let the job do nothing at all, nobody can tell.
+    # the machine gave the job no time at all, the share is undefined.
     slower = np.array(
         [
             other / one - 1 if number % 2 == 0 else one / other - 1
@@ -332,7 +332,7 @@ MOST_CONFIGURATIONS: Mapping[str, int] = {"sort": 25, "grep": 20}
 """Until the error of active sampling stays below `ENOUGH`."""
 
 OVERHEAD_SECONDS, OVERHEAD_TRIALS, WATCHED_SECONDS, MOST_OVERHEAD = 1.0, 15, 60.0, 2.0
-"""A job's length, pairs of it alone and as a trial, a watched job's length; percent."""
+"""A job's length, pairs of it alone and as a trial, a watched job's length. Percent."""
 
 STAYS, RATIO, OVERHEAD = "stays below 5 % from", "active / random", "overhead, %"
 
@@ -367,7 +367,7 @@ class Campaigns:
     claim = "chosen one after the other, 25 configurations of sort and 20 of grep are enough"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per job, strategy and number, then figures per job; a cell per campaign."""
+        """Rows per job, strategy and number, then figures per job. A cell per campaign."""
         used = self.public_files(settings.data)
         tasks = _tasks(quick=settings.quick)
         cells: dict[str, dict[Strategy, list[Row]]] = {}
@@ -403,7 +403,7 @@ def _tasks(*, quick: bool) -> list[CampaignTask]:
     tasks = [CampaignTask(job, way, seed) for seed in seeds for job in jobs for way in COMPARED]
     tasks += [CampaignTask(job, Strategy.SPACE_FILLING, seed) for job in jobs for seed in seeds]
     if not quick:
-        others = [job for job in MOST_MEGABYTES_KNOWN if job not in jobs]
+        others = [job for job in MOST_TRAINING_MEGABYTES if job not in jobs]
         few = range(DEVELOPMENT_SEEDS)
         tasks += [
             CampaignTask(job, way, seed) for job in others for way in CHOOSING for seed in few
@@ -417,7 +417,7 @@ def _cell(settings: Settings, task: CampaignTask) -> Row:
 
 
 def _ran(settings: Settings, task: CampaignTask) -> Row:
-    place = list(MOST_MEGABYTES_KNOWN).index(task.job)
+    place = list(MOST_TRAINING_MEGABYTES).index(task.job)
     parts = divided(
         settings.data, task.job, np.random.default_rng([settings.seed, task.seed, place])
     )

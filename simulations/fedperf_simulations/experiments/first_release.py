@@ -1,7 +1,7 @@
 """Experiment: a small member spends its year's budget on its history at once, or at the year's end.
 
-Members of 200 declared workloads at epsilon 1 live a year of the default calendar in memory
-(`federation.memory_federation`): ledgers, gate, controllers and questions are the product's. Under
+Members of 200 declared workloads at epsilon 1 run a year of the default calendar in memory
+(`federation.memory_federation`). Ledgers, gate, controllers and queries are the product's. Under
 the planned schedule (`release.schedule.plan_schedule`) all reports leave in the first week after
 joining. Under the schedule of plans until 0.4.0 the same reports, with the same noise, leave in the
 last window. All members of a year have the same kind of schedule.
@@ -11,8 +11,8 @@ deviation and its own scatter, all drawn from the public prior. The history hold
 They go on through the year, or half of them are replaced by new ones, each at a random moment. A
 report is about those that ran in the time that it covers.
 
-The error is the mean absolute log error of the published correction on the first member's
-workloads of a week. Before anything is published it is that of the start. A case is a draw of
+The error is the mean absolute log error of the published correction on the first member's workloads
+of a week. Before the first publication it is that of the pretrained model. A case is a draw of
 world and noise.
 """
 
@@ -71,7 +71,7 @@ NOT_ABOVE_AT_END = 5.0
 """Percent."""
 
 CATALOGUE = 60
-"""Public plans on which synthetic rows lie; nothing is rehearsed here."""
+"""Public plans on which synthetic rows lie. Nothing is rehearsed here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class LivingCompute:
     calendar: ReleaseCalendar
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """Return the sum of a report; what else may be asked is not asked here."""
+        """Return the sum of a report. No other queries occur here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
@@ -182,7 +182,10 @@ def in_the_last_window(planned: Schedule) -> Schedule:
 def draw_members(
     members: int, replaced: float, rng: np.random.Generator
 ) -> tuple[LivingWorkloads, ...]:
-    """Organizations of one world; the same history, whatever is replaced."""
+    """Organizations of one world.
+
+    Their history is the same for every share of replaced workloads.
+    """
     truth = np.linalg.cholesky(DEFAULT_KERNEL.matrix()) @ rng.standard_normal(CELLS)
     places = rng.choice(CELLS, POLICY.occupied_cells, replace=False)
     drawn_members = []
@@ -244,7 +247,7 @@ def year(condition: YearCondition, seed: Sequence[int]) -> Row:
 
 
 def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
-    """At the start of every week of the period, and at its end."""
+    """Return the errors at the start of every week of the period, and at its end."""
     table, errors = federation.config.calendar, []
     moment = table.period.start
     while moment <= table.period.end:
@@ -260,7 +263,7 @@ def _errors(federation: Federation, lived: LivingWorkloads) -> Sequence[float]:
 
 
 def _place(table: ReleaseCalendar, moment: datetime) -> float:
-    """In periods after the start."""
+    """Return the moment in periods after the start."""
     return (moment - table.period.start) / (table.period.end - table.period.start)
 
 

@@ -1,15 +1,15 @@
 """Experiment: an organization's gain by joining, over the number of its own executions.
 
-New participants come from three kinds of data. C3O slices (18) each ask what the others of their
-job have run; the list of configurations is public. TOKIO platforms (6) have wall time and
-bandwidth. The organizations of the project's own measured set (3) have plans and private
-configurations. The gain is what the product's mechanisms give at that epsilon: three staged
-reports, or private steps of the shared model at its tangent. Predictions at home are the client's.
+New participants come from three kinds of data. C3O slices (18) each query the other slices of their
+job; the list of configurations is public. TOKIO platforms (6) have wall time and bandwidth. The
+organizations of the project's own measured set (3) have plans and private configurations. The gain
+is what the product's mechanisms give at that epsilon: three staged reports, or private steps of the
+shared model at its tangent. Predictions at home are the client's.
 
 Epsilon is for all releases of an organization together at delta 1e-5. On C3O and TOKIO it is for
 replacing one label, as the published figures are; in the measured set for adding or removing one
-workload, as fedperf promises. A configuration stands for a workload on C3O. On TOKIO a run does,
-which is not what fedperf promises; the rows named "workload level" send one number per point
+workload, as fedperf promises. The unit of a workload is a configuration on C3O. On TOKIO it is a
+run, which is not what fedperf promises; the rows named "workload level" send one number per point
 instead.
 
 Each seed draws the new participant's own executions, the noise and the folds; in the measured set
@@ -67,7 +67,7 @@ from fedperf_simulations.baselines.table_mixture import (
     local_table_learners,
     mixed_for,
 )
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     WorkloadPart,
@@ -116,8 +116,8 @@ class PredictorErrors:
     Attributes:
         mape: mean absolute error relative to what was measured, percent.
         q50: median q-error.
-        log_mae: mean absolute error of the natural log, log seconds. A few answers that are far
-            too long do not make all of it, nor is it kinder to answers that are too short.
+        log_mae: mean absolute error of the natural log, log seconds. It is not dominated by a few
+            predictions that are far too long, and does not favour predictions that are too short.
     """
 
     mape: float
@@ -125,10 +125,10 @@ class PredictorErrors:
     log_mae: float
 
     @classmethod
-    def of(cls, answers: Floats, measured: Floats) -> "PredictorErrors":
-        """Return the errors from natural logs, [asked]."""
-        predicted, truth = np.exp(answers), np.exp(measured)
-        log_mae = float(np.abs(answers - measured).mean())
+    def of(cls, predictions: Floats, measured: Floats) -> "PredictorErrors":
+        """Return the errors from natural logs, [queries]."""
+        predicted, truth = np.exp(predictions), np.exp(measured)
+        log_mae = float(np.abs(predictions - measured).mean())
         return cls(100 * mape(predicted, truth), median_q_error(predicted, truth), log_mae)
 
 
@@ -151,7 +151,7 @@ class TableRows:
 
     Attributes:
         features: what predictors read, [rows, columns].
-        measured: natural log of what is asked about, [rows].
+        measured: natural log of the predicted quantity, [rows].
         points: public point of each row in every posterior, [rows].
     """
 
@@ -160,7 +160,7 @@ class TableRows:
     points: Positions
 
     def samples(self, rows: Positions, posterior: GaussianPosterior) -> EncodedQueries:
-        """Samples of those rows, with the mean of `posterior` as the start model."""
+        """Samples of those rows, with the mean of `posterior` as the pretrained model."""
         points = self.points[rows]
         return EncodedQueries(self.features[rows], points, {REFERENCE: posterior.mean[points]})
 
@@ -171,21 +171,21 @@ def judge_tables(
     queries: Positions,
     posteriors: Mapping[str, GaussianPosterior],
     *,
-    start: GaussianPosterior,
+    base_model: GaussianPosterior,
     seed: int,
 ) -> Predictors:
-    """Return every predictor's errors on `queries`, knowing `own` executions.
+    """Return every predictor's errors on `queries`, given `own` executions.
 
     Args:
         rows: the new participant's.
         own: rows that it ran, any number.
-        queries: rows that it asks about.
+        queries: rows to predict.
         posteriors: what joining gave, by name.
-        start: the public start.
+        base_model: the public pretrained model.
         seed: of folds.
     """
 
-    def answers(learners: Sequence[Learner], posterior: GaussianPosterior) -> PredictorErrors:
+    def errors_of(learners: Sequence[Learner], posterior: GaussianPosterior) -> PredictorErrors:
         training = TrainingSet(
             rows.samples(own, posterior),
             rows.measured[own],
@@ -200,15 +200,15 @@ def judge_tables(
     def uncorrected(posterior: GaussianPosterior) -> PredictorErrors:
         return PredictorErrors.of(posterior.mean[rows.points[queries]], rows.measured[queries])
 
-    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(base_model)}
     if len(own):
-        by_predictor[LOCAL] = answers(local_table_learners(), start)
-        by_predictor[LOCAL_PROCESS] = answers([LocalProcess()], start)
+        by_predictor[LOCAL] = errors_of(local_table_learners(), base_model)
+        by_predictor[LOCAL_PROCESS] = errors_of([LocalProcess()], base_model)
         by_predictor |= _home_models(rows.features, rows.measured, own, queries)
-    by_predictor[WITH_PUBLIC] = answers(joined_table_learners(start.covariance), start)
+    by_predictor[WITH_PUBLIC] = errors_of(joined_table_learners(base_model.covariance), base_model)
     for name, posterior in posteriors.items():
         by_predictor[as_is(name)] = uncorrected(posterior)
-        by_predictor[personalized(name)] = answers(
+        by_predictor[personalized(name)] = errors_of(
             joined_table_learners(posterior.covariance), posterior
         )
     return by_predictor
@@ -219,30 +219,32 @@ def judge_plans(
     queries: History,
     models: Mapping[str, PredictLog],
     *,
-    start: PredictLog,
+    base_model: PredictLog,
     seed: int,
 ) -> Predictors:
-    """Evaluate plans as `judge_tables` does. The joined models start from `start`."""
+    """Evaluate plans as `judge_tables` does. The joined models are trained from `base_model`."""
 
-    def answers(learners: Sequence[Learner], starts: Mapping[str, PredictLog]) -> PredictorErrors:
-        mix = fit_personalized_ensemble(own, starts, learners, seed=seed)
+    def errors_of(
+        learners: Sequence[Learner], base_models: Mapping[str, PredictLog]
+    ) -> PredictorErrors:
+        mix = fit_personalized_ensemble(own, base_models, learners, seed=seed)
         return PredictorErrors.of(mix.predict_log(queries.queries), queries.log_seconds)
 
     def uncorrected(model: PredictLog) -> PredictorErrors:
         return PredictorErrors.of(model(queries.queries), queries.log_seconds)
 
-    by_predictor = {PUBLIC_AS_IS: uncorrected(start)}
+    by_predictor = {PUBLIC_AS_IS: uncorrected(base_model)}
     if len(own):
-        by_predictor[LOCAL] = answers(local_learners(), {})
+        by_predictor[LOCAL] = errors_of(local_learners(), {})
         both = [*own.queries, *queries.queries]
         vectors = np.stack([robopt_vector(each.features) for each in both]).astype(np.float64)
         measured = np.concatenate([own.log_seconds, queries.log_seconds])
         by_predictor |= _home_models(vectors, measured, *np.split(np.arange(len(both)), [len(own)]))
-    by_predictor[WITH_PUBLIC] = answers(public_learners(), {PUBLIC: start})
+    by_predictor[WITH_PUBLIC] = errors_of(public_learners(), {PUBLIC: base_model})
     for name, model in models.items():
-        starts = {PUBLIC: start, REFERENCE: start, SHARED: model}
+        base_models = {PUBLIC: base_model, REFERENCE: base_model, SHARED: model}
         by_predictor[as_is(name)] = uncorrected(model)
-        by_predictor[personalized(name)] = answers(joined_learners(is_newer=True), starts)
+        by_predictor[personalized(name)] = errors_of(joined_learners(is_newer=True), base_models)
     return by_predictor
 
 
@@ -259,7 +261,7 @@ def _home_models(
 
 
 def _nowhere(count: int) -> ScaleAndSize:
-    """Places that say nothing: what is asked is drawn like what is known."""
+    """Uninformative places: queries are drawn like the training rows."""
     return ScaleAndSize(np.zeros(count), np.zeros(count))
 
 
@@ -286,7 +288,7 @@ class GainTable:
 
     @classmethod
     def of(cls, cases: Sequence[Row]) -> "GainTable":
-        """Means over seeds; new participants without enough executions lack some n."""
+        """Means over seeds. New participants without enough executions lack some n."""
         return cls(*(_by_new_participant(cases, each) for each in (MAPE, Q50, LOG_MAE)))
 
     @property
@@ -303,12 +305,12 @@ class GainTable:
         ]
 
     def strongest(self, own: int) -> str | None:
-        """Return the local-only predictor with the least mean error at that n; None at 0."""
+        """Return the local-only predictor with the least mean error at that n. None at 0."""
         names = [name for name in LOCALS if (name, own) in self.mape]
         return min(names, key=lambda name: float(self.mape[name, own].mean()), default=None)
 
     def change(self, name: str, rival: str, own: int) -> PairedComparison:
-        """Return the change from `rival` to `name`; both keys must be there."""
+        """Return the change from `rival` to `name`. Both keys must be there."""
         return PairedComparison.percent(self.mape[name, own], self.mape[rival, own])
 
     def log_change(self, name: str, rival: str, own: int) -> PairedComparison:
@@ -368,7 +370,7 @@ def _by_new_participant(cases: Sequence[Row], metric: str) -> dict[tuple[str, in
 
 
 def plotted(out: Path, data: str, table: GainTable) -> Path:
-    """MAPE over n with standard errors: local-only, with the public start, joined."""
+    """MAPE over n with standard errors: local-only, with the public pretrained model, joined."""
     predictors = (
         *CLIENTS,
         WITH_PUBLIC,
@@ -401,9 +403,9 @@ SIZES = (0, 3, 5, 10, 30, 100)
 SEEDS = 5
 QUICK_SIZES, QUICK_SEEDS, QUICK_NEW_PARTICIPANTS = (0, 3), 1, 1
 
-LEAST_ASKED = 10
-"""Rows that a new participant must have left to be asked about."""
-MOST_ASKED = 500
+LEAST_QUERIES = 10
+"""Rows that a new participant must have left as queries."""
+MOST_QUERIES = 500
 
 STEPS = 3
 """Private steps of the shared model in the measured set."""
@@ -450,7 +452,7 @@ class JoiningGain:
     claim = "joining pays at epsilon 1 for the first ten executions, and never costs much"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows per data set, predictor and n; every new participant of a data set has a cell."""
+        """Rows per data set, predictor and n. Every new participant of a data set has a cell."""
         tasks = [
             (name, participant)
             for name, each in WORLDS.items()
@@ -525,11 +527,13 @@ def _judge_c3o(
     def joined(name: str) -> GaussianPosterior:
         if name == NO_NOISE:
             everything = np.arange(len(job.others))
-            posterior = condition(job.start, everything, job.others.log_seconds, RECORD_VARIANCE)
+            posterior = condition(
+                job.public_prior, everything, job.others.log_seconds, RECORD_VARIANCE
+            )
         else:
             senders = [job.together()] if name in {ONCE1, ONCE3} else job.organizations()
             posterior = public_configurations(
-                job.start,
+                job.public_prior,
                 senders,
                 job.targets,
                 channel=_channel(name),
@@ -543,12 +547,14 @@ def _judge_c3o(
         job.new_participant.features, job.new_participant.log_seconds, np.arange(count)
     )
     order = np.random.default_rng([settings.seed, participant, seed, 1]).permutation(count)
-    start = job.query_posterior(job.start)
+    base_model = job.query_posterior(job.public_prior)
     for own in sizes:
-        if count - own >= LEAST_ASKED:
+        if count - own >= LEAST_QUERIES:
             yield (
                 own,
-                judge_tables(rows, order[:own], order[own:], posteriors, start=start, seed=seed),
+                judge_tables(
+                    rows, order[:own], order[own:], posteriors, base_model=base_model, seed=seed
+                ),
             )
 
 
@@ -562,27 +568,35 @@ def _judge_tokio(
 ) -> Iterator[tuple[int, Predictors]]:
     runs = _tokio_runs(settings.data)
     platforms = sorted(tokio.PEAKS)
-    asks = platforms[participant]
-    start = runs.points.start(target)
-    senders = [sender(runs, each, target, by_run=by_run) for each in platforms if each != asks]
-    targets = np.flatnonzero(runs.points.platforms == asks)
+    own_platform = platforms[participant]
+    base_model = runs.points.prior(target)
+    senders = [
+        sender(runs, each, target, by_run=by_run) for each in platforms if each != own_platform
+    ]
+    targets = np.flatnonzero(runs.points.platforms == own_platform)
 
     def joined(name: str) -> GaussianPosterior:
         channel = _channel(name, tokio.RECORD_VARIANCE)
         noise = SeededNoise([settings.seed, participant, seed])
-        return public_configurations(start, senders, targets, channel=channel, noise=noise)
+        return public_configurations(base_model, senders, targets, channel=channel, noise=noise)
 
     names = (EPS1, EPS3, NO_NOISE)
     posteriors = {
-        name: _known(start, senders) if name == NO_NOISE else joined(name) for name in names
+        name: _without_noise(base_model, senders) if name == NO_NOISE else joined(name)
+        for name in names
     }
-    mine = runs.of(asks)
+    mine = runs.of(own_platform)
     order = np.random.default_rng([settings.seed, participant, seed, 2]).permutation(len(mine))
-    queries, training = order[:MOST_ASKED], order[MOST_ASKED:]
+    queries, training = order[:MOST_QUERIES], order[MOST_QUERIES:]
     points = runs.point[mine]
     rows = TableRows(runs.points.features()[points], runs.measured(target)[mine], points)
     for own in sizes:
-        yield own, judge_tables(rows, training[:own], queries, posteriors, start=start, seed=seed)
+        yield (
+            own,
+            judge_tables(
+                rows, training[:own], queries, posteriors, base_model=base_model, seed=seed
+            ),
+        )
 
 
 @cache
@@ -590,9 +604,9 @@ def _tokio_runs(data: Path | None) -> tokio.ProbeRuns:
     return tokio.load(data)
 
 
-def _known(start: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
+def _without_noise(base_model: GaussianPosterior, senders: Sequence[Sender]) -> GaussianPosterior:
     """Conditioned on the mean of every sender's records at each point: nothing private."""
-    posterior = start
+    posterior = base_model
     for each in senders:
         points, place, counts = np.unique(each.positions, return_inverse=True, return_counts=True)
         means = np.bincount(place, each.log_seconds) / counts
@@ -609,16 +623,16 @@ def _judge_measured(
     rng = np.random.default_rng([settings.seed, participant, seed, 3])
     executions = one_per_workload(each for each in whole.history if each.is_ok)
     held = one_per_workload(each for each in whole.held_out if each.is_ok)
-    order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_ASKED]
-    questions = History.from_executions([held[place] for place in queries])
+    order, queries = rng.permutation(len(executions)), rng.permutation(len(held))[:MOST_QUERIES]
+    query_history = History.from_executions([held[place] for place in queries])
     models = {
         name: predictor(_joined_model(settings.seed, participant, name, settings.quick))
         for name in (EPS1, EPS3, NO_NOISE)
     }
-    start = predictor(load_limited_start())
+    base_model = predictor(load_limited_model())
     for own in sizes:
         history = History.from_executions([executions[place] for place in order[:own]])
-        yield own, judge_plans(history, questions, models, start=start, seed=seed)
+        yield own, judge_plans(history, query_history, models, base_model=base_model, seed=seed)
 
 
 NEW_PARTICIPANTS = (WorkloadPart.ALDER, WorkloadPart.BIRCH, WorkloadPart.CEDAR)
@@ -627,7 +641,7 @@ MEMBERS: Mapping[WorkloadPart, tuple[WorkloadPart, ...]] = {
     WorkloadPart.BIRCH: (WorkloadPart.ALDER,),
     WorkloadPart.CEDAR: (WorkloadPart.ALDER, WorkloadPart.BIRCH),
 }
-"""Who trains where a part is the new participant: those with workloads enough for model rounds."""
+"""Members that train for each new participant: those with enough workloads for model rounds."""
 
 QUICK_WORKLOADS, QUICK_ANCHORS = 40, 30
 
@@ -648,18 +662,18 @@ def _joined_model(seed: int, participant: int, name: str, quick: bool) -> Checkp
     def events(sigma: float) -> list[DpEvent]:
         return [to_event(LinearizedParameters(sigma, size))] * STEPS
 
-    # Without privacy the noise is one that nobody would notice.
+    # Without privacy the noise is negligible.
     sigma = 0.01 if name == NO_NOISE else calibrate(events, PrivacyBudget(EPSILONS[name], DELTA))
-    start = load_limited_start()
+    base_model = load_limited_model()
     trained = private_steps(
-        model_from_arrays(start.arrays),
+        model_from_arrays(base_model.arrays),
         members,
         anchors[: QUICK_ANCHORS if quick else None],
         LinearizedParameters(sigma, size),
         steps=STEPS,
         seed=[seed, participant, int(EPSILONS.get(name, 0))],
     )
-    return Checkpoint(state_to_arrays(trained), model_version=start.model_version + STEPS)
+    return Checkpoint(state_to_arrays(trained), model_version=base_model.model_version + STEPS)
 
 
 def _member(part: WorkloadPart, *, quick: bool) -> MeasuredTimes:
@@ -696,7 +710,7 @@ def _targets(tables: Mapping[str, GainTable]) -> list[Target]:
         table = tables[data]
         name = table.strongest(own) if rival == STRONGEST else rival
         if name is None or not table.mape.keys() >= {(personalized(joined), own), (name, own)}:
-            continue  # a quick run asks for fewer n
+            continue  # a quick run has fewer n
         change = table.change(personalized(joined), name, own)
         what = f"{data}, {joined}, n = {own}: percent against {rival}"
         targets.append(Target(what, limit, change.mean, paired=change))

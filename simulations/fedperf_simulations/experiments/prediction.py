@@ -1,9 +1,9 @@
 """Benchmark: the time of a prediction, in a warm process and by the command from cold.
 
-A home holds the executions of one organization of the measured set. Warm is one question asked of
-the predictor that `fedperf predict` uses, beside one pass of the same plan through the GGFN in
-torch. Cold is the whole process of `fedperf predict`, beside `fedperf --help`; a command before it
-kept what predictions are made from. The first command, which reads and weighs everything, is timed
+A home holds the executions of one organization of the measured set. Warm is one query to the
+predictor that `fedperf predict` uses, compared with one pass of the same plan through the GGFN in
+torch. Cold is the whole process of `fedperf predict`, compared with `fedperf --help`. An earlier
+command cached the fitted predictors. The first command, which reads and weighs everything, is timed
 as well.
 """
 
@@ -35,7 +35,7 @@ from fedperf_simulations.model.ggfn import collate, model_from_arrays
 MOST_WARM_MS = 5.0
 MOST_COLD_SECONDS = 4.0
 
-QUESTIONS, QUICK_QUESTIONS = 300, 10
+QUERIES, QUICK_QUERIES = 300, 10
 COMMANDS, QUICK_COMMANDS = 7, 1
 QUICK_EXECUTIONS = 40
 
@@ -49,7 +49,7 @@ class PredictionBenchmark:
     claim = "a prediction takes at most 5 ms warm, and the command at most 4 s from cold"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Return a row per way to ask, of what each question or command took."""
+        """Return a row per way to predict, with the time of each query or command."""
         taken = settings.cases("taken", partial(_taken, settings))
         rows = [
             _row("warm, one question", "GGFN in torch", "ms", taken),
@@ -70,7 +70,7 @@ class PredictionBenchmark:
 
 
 def _taken(settings: Settings) -> list[Row]:
-    """Return a row per question or command."""
+    """Return a row per query or command."""
     part = split(measured_executions())[WorkloadPart.ALDER]
     history = [each for each in organization(WorkloadPart.ALDER, part).history if each.is_ok]
     executions = history[: QUICK_EXECUTIONS if settings.quick else None]
@@ -79,7 +79,7 @@ def _taken(settings: Settings) -> list[Row]:
         _fill(home, executions)
         first, cold = _commands(home, executions, QUICK_COMMANDS if settings.quick else COMMANDS)
         rng = np.random.default_rng(settings.seed)
-        count = QUICK_QUESTIONS if settings.quick else QUESTIONS
+        count = QUICK_QUERIES if settings.quick else QUERIES
         sample = [executions[place] for place in rng.permutation(len(executions))[:count]]
         warm = _warm(home, sample)
     measured = {
@@ -95,7 +95,7 @@ def _taken(settings: Settings) -> list[Row]:
 
 
 TimingPair = tuple[Sequence[float], Sequence[float]]
-"""What it took, and what its peer took beside it."""
+"""Return its time and the time of its peer."""
 
 
 def _fill(home: Home, executions: Sequence[Execution]) -> None:
@@ -107,7 +107,7 @@ def _fill(home: Home, executions: Sequence[Execution]) -> None:
 def _commands(
     home: Home, executions: Sequence[Execution], count: int
 ) -> tuple[TimingPair, TimingPair]:
-    """Seconds of the first command and of later ones, beside those of `--help`."""
+    """Seconds of the first command and of later ones, and those of `--help`."""
     execution_id = executions[0].execution_id
     predict = (
         "--home",
@@ -135,7 +135,7 @@ def _seconds(*arguments: str) -> float:
 
 
 def _warm(home: Home, queries: Sequence[Execution]) -> TimingPair:
-    """Milliseconds of one question each, none of them asked before."""
+    """Milliseconds of one query each, none of them repeated."""
     model = model_from_arrays(load_pretrained_model().arrays)
     model.eval()
     ours, torchs = [], []
@@ -143,9 +143,9 @@ def _warm(home: Home, queries: Sequence[Execution]) -> TimingPair:
         predictor = load_or_fit(home.predictor, store, FetchedModels(home.models)).predictor
     predictor.predict([PlanOnCluster(queries[0].plan, queries[0].cluster)])
     for each in queries[1:]:
-        question, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
+        query, graph = PlanOnCluster(each.plan, each.cluster), featurize(each.plan, each.cluster)
         before = time.perf_counter()
-        predictor.predict([question])
+        predictor.predict([query])
         between = time.perf_counter()
         with torch.no_grad():
             model(collate([graph]))

@@ -1,10 +1,10 @@
 """Experiment: attacks that try to refute the promised epsilon of every mechanism of a release.
 
-Every mechanism is attacked as it is, with the noise that stands behind real releases. It is
-attacked again with a fake source of a quarter of that noise and of none. The accountant recomputes
-the claim from the slot's parameters. A lower bound on epsilon above the claim refutes it: that must
-never happen with real noise and always with fake noise. The bound against real noise as a share of
-the claim is the audit's power: a leak in the rest of that share could hide from it.
+Every mechanism is attacked unchanged, with the noise of real releases. It is attacked again with a
+fake source of a quarter of that noise and of none. The accountant recomputes the claim from the
+slot's parameters. A lower bound on epsilon above the claim refutes it: that must never happen with
+real noise and always with fake noise. The bound against real noise as a share of the claim is the
+audit's power: a leak in the rest of that share could hide from it.
 
 Steps at the tangent, reports and the synthetic batch that follows from one are audited by many
 releases of two neighbouring inputs. Real noise has no seed, so the bounds vary
@@ -13,14 +13,14 @@ a little from run to run.
 An attacker's success gives a lower bound on epsilon, with confidence. A mechanism that is (epsilon,
 delta)-differentially private keeps every attack below a limit. The largest epsilon whose limit an
 attack passed is a lower bound on the true epsilon. It is wrong with a chance of at most 1 -
-confidence, whatever the mechanism. A weak attack gives a bound near 0, which proves nothing.
+confidence, for any mechanism. A weak attack gives a bound near 0, which proves nothing.
 
 Invariant: what an attack is tuned on is never what it is judged by; where several attacks are
 tried, the chance of error is divided among them.
 
-The attacker is the strongest that the promise covers. It chose the workloads, and knows the
-model, the slot's parameters, the public code and everybody else's data. It does not know who is in,
-nor the noise. Fake noise serves as a control and protects no release.
+The attacker is the strongest that the promise covers. It chose the workloads, and has the model,
+the slot's parameters, the public code and all other data. Membership and noise are secret. Fake
+noise serves as a control and protects no release.
 """
 
 import math
@@ -173,7 +173,7 @@ def best_direction(without: Floats, with_one: Floats) -> Floats:
 
 
 NOMINAL_WORKLOADS = 1e7
-"""As many as may be declared; the noise does not depend on it."""
+"""The largest number that may be declared. The noise does not depend on it."""
 
 
 class FakeNoise(SeededNoise):
@@ -210,7 +210,7 @@ class PairedNoise:
 
 REAL = "as declared"
 FACTORS = {REAL: 1.0, "a quarter": 0.25, "none": 0.0}
-"""Of the noise, by name; all but the real one are controls."""
+"""Factors of the noise, by name. All but the real one are controls."""
 
 CLIP = 1.5
 BACKGROUND_WORKLOADS = 40
@@ -224,7 +224,7 @@ _REFERENCE = 1
 
 Parameters = ReportParameters | LinearizedParameters
 Release = Callable[[bool, NoiseSource], Floats]
-"""One release with or without the workload in question, as the attacker's few features."""
+"""One release with or without the target workload, as the attacker's few features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +354,7 @@ def _attack_neighbours(
     *,
     mechanism: Callable[[float], Release],
 ) -> AuditFinding:
-    """Many releases of an input and its neighbour; the score is learned on the first of them."""
+    """Many releases of an input and its neighbour. The score is learned on the first of them."""
     release, noise = mechanism(parameters.noise_multiplier), PairedNoise(_noise(factor, seed))
     released = np.array([(release(False, noise), release(True, noise)) for _ in range(pairs)])
     without, with_one = released[:, 0], released[:, 1]

@@ -1,28 +1,28 @@
 """Experiment: the cost of sharing few runs privately, for predictors that only see what is shared.
 
 Runs, splits, predictors (Ernest; gradient boosting of 100 trees) and error (MAPE) are those of the
-paper on private sharing of run times, with its 736 runs. Its published figures stand beside. Its
-data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
+paper on private sharing of run times, with its 736 runs. The tables include its published figures.
+Its data synthesizer ran at its epsilon 0, which there switches the noise off, so those rows are not
 private. Ours have finite epsilon at delta 1e-5 against adding or removing one run, configuration
-included. What the noise of epsilon 1 is worth against replacing one run is printed
-beside. Predictors of ours and of the public starts are trained on synthetic rows on the job's
-public grid. They are judged on the same test rows as predictors trained on the original data.
+included. The epsilon of the same noise against replacing one run is also printed. Predictors of
+ours and of the public priors are trained on synthetic rows on the job's public grid. They are
+judged on the same test rows as predictors trained on the original data.
 
 n near 10 is the mean of n = 9 and n = 12, fixed before any look. The number of stages was chosen on
 splits of another seed; the features of the priors with all five jobs in sight.
 
 Sharing (`SharedJob`). The runs of an organization lie on the public grid of a job, one workload
-each. Stage by stage the server asks for a few directions over the whole grid, the organization
-answers by a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
+each. In each stage the server queries a few directions over the whole grid, the organization
+replies with a directed report (clipped log residuals, one Gaussian), and the posterior is updated.
 How many stages there are follows from the declared number of runs and epsilon alone, never from a
-private fit. In the end everybody labels the public grid by the posterior: these synthetic rows are
-post-processing, as many as the grid has, and cost nothing more.
+private fit. In the end all participants label the public grid by the posterior: these synthetic
+rows are post-processing, as many as the grid has, and cost nothing more.
 
-Adjacency is add or remove one run, its configuration included: the design spans the whole
-grid, so what is sent shows neither run time nor place of a single run beyond epsilon. Grid
-and number of runs are declared; that the runs lie evenly on the grid is assumed in reading
-the answers, never needed for privacy. What the same noise is worth against the replacement
-of one run by another is printed beside.
+Adjacency is add or remove one run, its configuration included: the design spans the whole grid, so
+what is sent shows neither run time nor place of a single run beyond epsilon. Grid and number of
+runs are declared; that the runs lie evenly on the grid is assumed in the posterior update, never
+needed for privacy. The epsilon of the same noise against the replacement of one run by another is
+also printed.
 
 Priors. There are two public ones over the grid of a job, as Gaussian posteriors of log seconds:
 
@@ -30,10 +30,10 @@ Priors. There are two public ones over the grid of a job, as Gaussian posteriors
   theirs. Run time falls with machines as it does for them, and crossing an argument's range from
   least to most work adds what it adds for them. A line through the other jobs gives all three, and
   a kernel fitted to them the distance of jobs from it.
-* the same, after runs of the same job on other machine types, which tell nearly everything but the
-  machine type's own share.
+* the same, after runs of the same job on other machine types, which determine nearly everything but
+  the machine type's own share.
 
-The target job enters by its grid alone: no function here is handed its run times, so the line and
+The target job enters by its grid alone: no function here receives its run times, so the line and
 the kernel never see them. A person with all five jobs in sight, though, chose the features and the
 centre of the kernel's hyperprior.
 """
@@ -95,7 +95,7 @@ TWO_STAGES = (Stage(0.4, 1.5), Stage(0.6, 1.0))
 
 ONE_STAGE_BELOW = 6.0
 TWO_STAGES_BELOW = 20.0
-"""Declared runs per unit of noise; chosen like the stages on splits that no default run uses."""
+"""Declared runs per unit of noise. Chosen like the stages on splits that no default run uses."""
 
 DIRECTIONS = 4
 
@@ -125,7 +125,7 @@ def replace_one_epsilon(epsilon: float) -> float:
 
 
 def shared_posterior(
-    start: GaussianPosterior,
+    prior: GaussianPosterior,
     rows: Integers,
     log_seconds: Floats,
     *,
@@ -133,10 +133,10 @@ def shared_posterior(
     epsilon: float,
     noise: NoiseSource,
 ) -> GaussianPosterior:
-    """Everybody's posterior after an organization has shared its runs at `epsilon`.
+    """Return the public posterior after an organization has shared its runs at `epsilon`.
 
     Args:
-        start: public posterior over the grid.
+        prior: public posterior over the grid.
         rows: where on the grid the runs lie, each at another point, [runs].
         log_seconds: what they took, [runs].
         declared: number of runs that the organization declared.
@@ -145,7 +145,7 @@ def shared_posterior(
     """
     stages = planned_stages(declared, epsilon)
     whole = noise_multiplier(stages, epsilon)
-    posterior = start
+    posterior = prior
     for index, stage in enumerate(stages):
         multiplier = stage_noise(stage, whole)
         design = design_grid_query(
@@ -197,7 +197,7 @@ def _events(stages: Sequence[Stage], whole: float) -> "list[DpEvent]":
 
 
 FEATURES = 4
-"""Log machines, and up to three arguments; 0 where a job has fewer."""
+"""Log machines, and up to three arguments. 0 where a job has fewer."""
 
 LESS_IS_MORE_WORK = frozenset({"convergence_criterion"})
 """Arguments of which a smaller one means more work."""
@@ -265,12 +265,12 @@ def _prior(
         values = np.concatenate([values, np.log(elsewhere.seconds)])
     points = _points(target).joined(grids)
     target_places, grid_places = np.arange(len(target)), np.arange(len(target), len(points))
-    start = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
-    return marginal(condition(start, grid_places, values, RECORD_VARIANCE), target_places)
+    prior = GaussianPosterior(_regressors(points.features) @ line, kernel.covariance(points))
+    return marginal(condition(prior, grid_places, values, RECORD_VARIANCE), target_places)
 
 
 def _common_line(jobs: Sequence[JobRuns]) -> Floats:
-    """Level, slope over machines, slope over every argument; each job counts the same."""
+    """Level, slope over machines, slope over every argument. Each job counts the same."""
     weights = [np.full(len(each), len(each) ** -0.5) for each in jobs]
     rows = [_regressors(features(each.grid, each.grid.inputs)) for each in jobs]
     weight = np.concatenate(weights)
@@ -357,8 +357,8 @@ class SharedTraining:
     """The training data of predictors.
 
     Attributes:
-        name: original data, a public start, or what was shared.
-        prior: that it starts from; None for original data.
+        name: original data, a public prior, or shared rows.
+        prior: before sharing; None for original data.
         epsilon: of what was shared; None where nothing private is released, or everything.
     """
 
@@ -381,7 +381,7 @@ class PrivateSharing:
     claim = "few runs are shared at epsilon 1 at a cost of at most 5 points of MAPE near n = 10"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """One row per predictor, prior and size: means over the jobs; each has its own cell."""
+        """One row per predictor, prior and size: means over the jobs. Each has its own cell."""
         sizes = QUICK_SIZES if settings.quick else SIZES
         table = published(settings.data)
         compute = partial(_job_cases, settings, sizes)
@@ -481,11 +481,11 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
     everything = load_runs(settings.data)
     runs = everything[job]
     others = [each for place, each in enumerate(everything) if place != job]
-    starts = {
+    priors = {
         OTHER_JOBS: prior_from_other_jobs(runs.grid, others),
         SAME_JOB: prior_from_same_job(runs.grid, others, load_elsewhere(settings.data, runs.grid)),
     }
-    asker = _Asker(runs, starts, [settings.seed, job])
+    asker = _Asker(runs, priors, [settings.seed, job])
     for size in sizes:
         for repeat in range(QUICK_REPEATS if settings.quick else REPEATS):
             parts = split(job, len(runs), size, repeat, seed=settings.seed)
@@ -503,17 +503,17 @@ def _computed(settings: Settings, sizes: Sequence[int | None], job: int) -> Iter
 
 
 class _Asker:
-    """Judges predictors of one job; those of a public start are trained once."""
+    """Judges predictors of one job. Those of a public prior are trained once."""
 
     def __init__(
-        self, runs: JobRuns, starts: Mapping[str, GaussianPosterior], seed: Sequence[int]
+        self, runs: JobRuns, priors: Mapping[str, GaussianPosterior], seed: Sequence[int]
     ) -> None:
         self._runs = runs
-        self._starts = starts
+        self._priors = priors
         self._seed = seed
-        self._of_starts = {
+        self._of_priors = {
             name: self._predictors(runs.grid.inputs, synthetic_seconds(posterior))
-            for name, posterior in starts.items()
+            for name, posterior in priors.items()
         }
 
     def errors(self, training: SharedTraining, repeat: int, parts: Split) -> Mapping[str, float]:
@@ -522,7 +522,7 @@ class _Asker:
         if training.prior is None:
             predictors = self._predictors(inputs[parts.train], seconds[parts.train])
         elif training.epsilon is None:
-            predictors = self._of_starts[training.prior]
+            predictors = self._of_priors[training.prior]
         else:
             posterior = self._shared(training.prior, training.epsilon, repeat, parts)
             predictors = self._predictors(inputs, synthetic_seconds(posterior))
@@ -535,7 +535,7 @@ class _Asker:
     def _shared(self, prior: str, epsilon: float, repeat: int, parts: Split) -> GaussianPosterior:
         place = PRIORS.index(prior) * len(EPSILONS) + EPSILONS.index(epsilon)
         return shared_posterior(
-            self._starts[prior],
+            self._priors[prior],
             parts.train,
             np.log(self._runs.seconds[parts.train]),
             declared=len(parts.train),

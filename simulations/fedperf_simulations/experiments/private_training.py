@@ -4,15 +4,16 @@ Three organizations run a platform that the base model has never seen, 2,000 wor
 train the model together in a few private steps at its tangent. Each step is a sum over an
 organization's workloads in directions that public plans chose, with noise of its own; the
 coordinator turns the sums into a step (`federation.tangent_training`). One thing differs from the
-product: the public plans are known to be like the organizations'. Beside it stand DP-SGD in all
-weights with the same budget, by Opacus and its accountant, and the run without privacy. That run
-pools the same workloads and trains the ordinary way until twice the epochs bring next to nothing.
+product: the public plans are drawn like the organizations'. It is compared with DP-SGD in all
+weights with the same budget, by Opacus and its accountant, and with the run without privacy. That
+run pools the same workloads and trains the ordinary way until twice the epochs bring next to
+nothing.
 
 Errors are on held-out workloads: median relative error (of the run time) and median q-error, means
 over the seeds; each seed deals, trains and draws anew. Epsilon is for adding or removing one
-workload, at delta 1e-5, for all steps of an organization together; the replace-one figure stands
-beside it. Steps, clips and priors were chosen on the Polars plans of the first measured set, which
-nobody here has.
+workload, at delta 1e-5, for all steps of an organization together; the replace-one figure is given
+as well. Steps, clips and priors were chosen on the Polars plans of the first measured set, which no
+organization here has.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,7 +75,9 @@ CONVERGED = 3.0
 """Percent that twice the epochs may still gain."""
 
 SGD_ROUNDS, SGD_STEPS, SGD_SAMPLING, SGD_CLIP, SGD_RATE = 4, 10, 0.125, 0.5, 3e-4
-"""Of DP-SGD: rounds of averaging, steps in each, as of `OpacusTraining`, and learning rate."""
+"""Parameters of DP-SGD: rounds of averaging, steps in each, as of `OpacusTraining`, and learning
+rate.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def _of_seed(settings: Settings, seed: int) -> dict[str, Row]:
 
 
 class _Bench:
-    """Trains and judges the models of one seed; data and base are loaded when needed."""
+    """Trains and judges the models of one seed. Data and base are loaded when needed."""
 
     def __init__(self, settings: Settings, seed: int) -> None:
         self._settings = settings
@@ -138,14 +141,14 @@ class _Bench:
         self._loaded: tuple[NewPlatform, NewPlatformSplit] | None = None
 
     def judge(self, training: TrainingCondition) -> Row:
-        """Errors of the trained model on what nobody has, and what was spent."""
+        """Errors of the trained model on held-out workloads, and the privacy spent."""
         trained, spent = self._trainings()[training.what](training)
         queries = self._data()[1].held_out
-        answers = np.exp(predict(trained, queries.graphs))
+        predictions = np.exp(predict(trained, queries.graphs))
         return {
-            "relative": float(np.median(relative_errors(answers, queries.seconds))),
-            "q50": float(np.median(q_error(answers, queries.seconds))),
-            "q90": float(np.percentile(q_error(answers, queries.seconds), 90)),
+            "relative": float(np.median(relative_errors(predictions, queries.seconds))),
+            "q50": float(np.median(q_error(predictions, queries.seconds))),
+            "q90": float(np.percentile(q_error(predictions, queries.seconds), 90)),
             "asked": len(queries),
             "add or remove": spent[0],
             "replace one": spent[1],
@@ -181,7 +184,7 @@ class _Bench:
         )
 
     def _base(self) -> GGFN:
-        """Trained on the public part, once; kept beside the cells."""
+        """The base model, trained once on the public part and stored with the cells."""
         path = self._settings.models / f"base-{self._seed}.safetensors"
         if not path.is_file():
             model = GGFN(seed=self._draw(1))
@@ -191,7 +194,7 @@ class _Bench:
         return load_model(path)
 
     def _pooled(self, times: int) -> GGFN:
-        """Return the base trained on further, on everybody's workloads together."""
+        """Return the base model after further training on all organizations' workloads together."""
         model, (_, split) = self._base(), self._data()
         together = MeasuredTimes(
             tuple(graph for each in split.organizations for graph in each.graphs),

@@ -6,19 +6,18 @@ Fifteen C3O scenarios (`fedperf_simulations.data.c3o`), one candidate list
 * ours: configurations as the median of their repeats; candidates mixed by their errors on folds
   that match the query;
 * published rule: every execution a row, one candidate chosen by its error on a random fifth of the
-  rows, which then learns from all of them. Repeats of what it is asked about are among what it has
-  seen;
+  rows, which then learns from all of them. Repeats of its queries are among its training rows;
 * original: what aMLLibrary chose from its own candidates in the same scenarios, one run, figures as
   published.
 
-The error is MAPE in percent over every execution asked about, the mean over seeds. A seed draws the
+The error is MAPE in percent over every held-out execution, the mean over seeds. A seed draws the
 published rule's fifth and the forest; the rest of ours depends on no seed. CPU seconds are those of
 our selection and fit, the longest over the seeds.
 
 These are development figures. Candidates and features were compared by errors inside the training
 parts, but the scenarios had been looked at by others. These rows were looked at four times (mean of
-ours 7.0, 6.1, 7.1 and 5.8 %). Meanwhile two things were settled: the way folds reach beyond what is
-known, and the features that hold shares of the input.
+ours 7.0, 6.1, 7.1 and 5.8 %). Meanwhile two things were settled: the way folds reach beyond the
+training support, and the features that hold shares of the input.
 """
 
 import time
@@ -56,7 +55,7 @@ with other draws ours was better in 10, 11 and 12 of 15."""
 QUICK_SCENARIOS = SCENARIOS[:3]
 
 HOLD_OUT = 0.2
-"""Of the rows, by which the published rule chooses."""
+"""Share of the rows by which the published rule chooses."""
 
 SHOWN = 3
 """Members of a mix that a row names, those of most weight."""
@@ -115,7 +114,7 @@ class ProfilingModels:
     claim = "run times of configurations that never ran are predicted to less than 30 % MAPE"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Return one row per scenario; each has a cell per seed."""
+        """Return one row per scenario. Each has a cell per seed."""
         used = self.public_files(settings.data)
         scenarios = QUICK_SCENARIOS if settings.quick else SCENARIOS
         compute = partial(_scenario_cases, settings)
@@ -132,7 +131,7 @@ class ProfilingModels:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
-    """A scenario in numbers: rows with repeats, known and asked."""
+    """A scenario in numbers: rows with repeats, for training and held out."""
 
     layout: TableLayout
     training: EncodedQueries
@@ -209,7 +208,7 @@ def _scenario_row(settings: Settings, scenario: Scenario, seed: int) -> Row:
 
 
 def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[Floats, str]:
-    """Return log seconds of what is asked, and the weights."""
+    """Return log seconds of the queries, and the weights."""
     samples, log_seconds = median_of_repeats(task.training, task.log_seconds)
     training = TrainingSet(samples, log_seconds, task.places(samples), np.arange(len(samples)))
     weights, fitted = mixed_for(kind, task.places(task.queries), training, learners)
@@ -221,7 +220,7 @@ def _ours(task: _Task, kind: QueryRegime, learners: Sequence[Learner]) -> tuple[
 def _published_rule(
     task: _Task, learners: Sequence[Learner], rng: np.random.Generator
 ) -> tuple[Floats, str]:
-    """Return log seconds of what is asked, and which candidate was chosen."""
+    """Return log seconds of the queries, and the chosen candidate."""
     order = rng.permutation(len(task.training))
     held_out, training_places = np.split(order, [round(HOLD_OUT * len(order))])
     training, queries = task.training.take(training_places), task.training.take(held_out)
@@ -272,7 +271,7 @@ def _wins(rows: Sequence[Row], rival: str, named: str) -> Target:
 
 
 def _wins_by_draw(cases: Sequence[Row]) -> str:
-    """In how many scenarios each single draw of the published rule loses."""
+    """Return the number of scenarios in which each draw of the published rule loses."""
     won: dict[Value, int] = {}
     for case in cases:
         won[case["draw"]] = won.get(case["draw"], 0) + (number(case[OURS]) < number(case[RULE]))

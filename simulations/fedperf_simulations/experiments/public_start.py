@@ -1,10 +1,10 @@
-"""Experiment: the accuracy of the public start, and what there is left to learn beyond it.
+"""Experiment: the accuracy of the public pretrained model, and the remaining room for learning.
 
 Figures are the median q-error and relative error per family on the public test part of the measured
 set. Judged are:
 
 - the pretrained model, which has seen all but the validation and the test part;
-- the limited start of simulations, which has seen the public part alone;
+- the limited pretrained model of simulations, which has seen the public part alone;
 - GGFN trained on the measured set but those two parts: what perfect sharing could reach there;
 - a forest on the same two training sets.
 
@@ -26,7 +26,7 @@ from fedperf_shared.model.checkpoint import Checkpoint
 from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import load_pretrained_model
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.corpus.training_set import measured_plans
 from fedperf_simulations.data.datasets import measured_executions, measured_files
@@ -38,7 +38,7 @@ EPOCHS, QUICK_EPOCHS = 30, 2
 QUICK_EXECUTIONS = 500
 NOT_TRAINED_ON = (WorkloadPart.VALIDATION, WorkloadPart.TEST)
 
-Answer = Callable[[History], Floats]
+Predictor = Callable[[History], Floats]
 
 
 class PublicStart:
@@ -49,9 +49,9 @@ class PublicStart:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return one row per model and family."""
-        models: Mapping[str, Callable[[], Answer]] = {
-            "public start": lambda: _answer(load_pretrained_model()),
-            "limited start": lambda: _answer(load_limited_start()),
+        models: Mapping[str, Callable[[], Predictor]] = {
+            "public start": lambda: _predictor(load_pretrained_model()),
+            "limited start": lambda: _predictor(load_limited_model()),
             "forest on the public part": lambda: _forest(_parts()[WorkloadPart.PUBLIC]),
             "GGFN on everything": lambda: _pooled(_everything(settings), settings),
             "forest on everything": lambda: _forest(_everything(settings)),
@@ -75,21 +75,21 @@ def _everything(settings: Settings) -> list[Execution]:
     return executions[: QUICK_EXECUTIONS if settings.quick else None]
 
 
-def _judge(make: Callable[[], Answer]) -> Row:
+def _judge(make: Callable[[], Predictor]) -> Row:
     queries = History.from_executions(one_per_workload(_parts()[WorkloadPart.TEST]))
-    answers = np.exp(make()(queries))
+    predictions = np.exp(make()(queries))
     seconds = np.exp(queries.log_seconds)
     families = np.array([workload.partition("-")[0] for workload in queries.workloads])
     figures: dict[str, float | int] = {}
     for family in ("all", *sorted(set(families))):
         is_in_family = np.ones(len(families), bool) if family == "all" else families == family
-        errors = q_error(answers[is_in_family], seconds[is_in_family])
+        errors = q_error(predictions[is_in_family], seconds[is_in_family])
         figures |= {
             f"{family} workloads": int(is_in_family.sum()),
             f"{family} q50": float(np.median(errors)),
             f"{family} q90": float(np.percentile(errors, 90)),
             f"{family} relative": float(
-                np.mean(relative_errors(answers[is_in_family], seconds[is_in_family]))
+                np.mean(relative_errors(predictions[is_in_family], seconds[is_in_family]))
             ),
         }
     return figures
@@ -105,17 +105,17 @@ def _cells(figures: Row, model: str) -> list[Row]:
     ]
 
 
-def _answer(checkpoint: Checkpoint) -> Answer:
+def _predictor(checkpoint: Checkpoint) -> Predictor:
     predict_log = predictor(checkpoint)
     return lambda queries: predict_log(queries.queries)
 
 
-def _forest(executions: Sequence[Execution]) -> Answer:
+def _forest(executions: Sequence[Execution]) -> Predictor:
     fitted = fit_personalized_ensemble(History.from_executions(executions), {}, [Forest()])
     return lambda queries: fitted.predict_log(queries.queries)
 
 
-def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
+def _pooled(executions: Sequence[Execution], settings: Settings) -> Predictor:
     plans = measured_plans(executions)
     model = GGFN(seed=settings.seed)
     fit(
@@ -125,7 +125,7 @@ def _pooled(executions: Sequence[Execution], settings: Settings) -> Answer:
         epochs=QUICK_EPOCHS if settings.quick else EPOCHS,
         seed=settings.seed,
     )
-    return _answer(Checkpoint(state_to_arrays(model), 1))
+    return _predictor(Checkpoint(state_to_arrays(model), 1))
 
 
 EXPERIMENT = PublicStart()

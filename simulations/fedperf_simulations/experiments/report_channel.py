@@ -1,15 +1,15 @@
-"""Experiment: the value of few records through the report channel, for a job one has never run.
+"""Experiment: the value of few records through the report channel, for a job without own runs.
 
 Each of 18 C3O slices (24 to 90 configurations of a job) is the new participant in turn; the other
-slices of its job are the federation. The new participant asks before its first own execution
-(n = 0). Everybody has the public start: the physics prior and a Gaussian process conditioned on 48
+slices of its job are the federation. The new participant predicts before its first own execution (n
+= 0). All have the public prior: the physics prior and a Gaussian process conditioned on 48
 published runs. Its constants were fitted to those and to the job `sort`, never to a label of the
-four jobs asked about. The federation sends three staged directed reports. The new participant
+four evaluated jobs. The federation sends three staged directed reports. The new participant
 predicts from the coordinator's posterior.
 
-Epsilon is for all three stages together at delta 1e-5. Unless a row says otherwise, it is for
+Epsilon is for all three stages together at delta 1e-5. Unless a row states otherwise, it is for
 REPLACING the label of one workload, as the published figures are: sensitivity 2, twice the noise of
-adding or removing one. Both are printed. A configuration stands for a workload. "Once per job"
+adding or removing one. Both are printed. A configuration represents a workload. "Once per job"
 draws one noise for all organizations of the job, as secure aggregation among them would give, which
 the product does not have.
 
@@ -91,17 +91,19 @@ LIE = 1e6
 """A liar's numbers, in stddevs of the noise that it should have added."""
 
 OFFSET_SHARE = 0.0
-"""With so few workloads, asking where they are costs more than it tells (seen on grep and
-kmeans): the declared number and the public box stand for it."""
+"""With so few workloads, a query for their places costs more than it gains.
+
+This was seen on grep and kmeans. The declared number and the public box are used instead.
+"""
 
 NOTES = (
     "private configurations: the share of the offset was chosen while looking at grep and kmeans, "
     "10 of the 18 newcomers",
-    "prototype: an earlier version of this channel on the same slices, published by nobody else",
+    "prototype: an earlier version of this channel on the same slices, not published elsewhere",
 )
 
 SPOILED_LEVEL, SPOILED_SLOPE = 1.0, 0.8
-"""Log seconds by which a start is off on purpose, and per unit of its first two features."""
+"""Log seconds by which a spoiled prior is off, and per unit of its first two features."""
 
 ROUNDING = 1e-9
 
@@ -145,10 +147,10 @@ class ReportChannel:
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return one row per condition, of the cases of its cell."""
-        ask = lru_cache(maxsize=1)(partial(_questions, settings))
+        federations_of_run = lru_cache(maxsize=1)(partial(_federations, settings))
         console = Console(stderr=True)
         rows = {
-            each: settings.cases(each.key, partial(_cases, each, ask, settings))
+            each: settings.cases(each.key, partial(_cases, each, federations_of_run, settings))
             for each in track(CONDITIONS, "conditions", console=console, transient=True)
         }
         errors = {each: _by_new_participant(cases) for each, cases in rows.items()}
@@ -170,7 +172,7 @@ Errors = Mapping[ChannelCondition, Floats]
 
 
 def _targets(errors: Errors) -> list[Target]:
-    start = errors[ChannelCondition(START)]
+    baseline = errors[ChannelCondition(START)]
     hidden = [ChannelCondition(what, eps) for what in (HIDDEN_OWN, HIDDEN_ONCE) for eps in (1, 3)]
     promised = [(ChannelCondition(*key), limit) for key, limit in LIMITS.items()]
     return [
@@ -180,26 +182,28 @@ def _targets(errors: Errors) -> list[Target]:
             float(errors[each].mean()),
             paired=PairedComparison.points(errors[each]),
         )
-        for each, limit in [*promised, *((each, float(start.mean())) for each in hidden)]
+        for each, limit in [*promised, *((each, float(baseline.mean())) for each in hidden)]
     ]
 
 
 def _cases(
-    condition: ChannelCondition, ask: Callable[[], list[JobFederation]], settings: Settings
+    condition: ChannelCondition,
+    federations_of_run: Callable[[], list[JobFederation]],
+    settings: Settings,
 ) -> list[Row]:
     """Return a row per new participant and seed."""
     channel = _channel(condition)
     add, replaced = channel.spent() if condition.epsilon else (None, None)
     rows: list[Row] = []
-    for question in ask():
+    for federation in federations_of_run():
         for seed in range(QUICK_SEEDS if settings.quick else SEEDS):
-            error, q50 = _errors(condition, question, channel, settings, seed)
+            error, q50 = _errors(condition, federation, channel, settings, seed)
             rows.append(
                 {
                     "what": condition.what,
                     "epsilon": condition.epsilon,
-                    "newcomer": question.number,
-                    "job": str(question.new_participant.jobs[0]),
+                    "newcomer": federation.number,
+                    "job": str(federation.new_participant.jobs[0]),
                     "seed": seed,
                     MAPE: error,
                     Q50: q50,
@@ -211,9 +215,9 @@ def _cases(
 
 
 def _row(condition: ChannelCondition, cases: Sequence[Row], errors: Errors) -> Row:
-    mine, start = errors[condition], errors[ChannelCondition(START)]
+    mine, baseline = errors[condition], errors[ChannelCondition(START)]
     seeds = [float(each.mean()) for each in _grouped(cases, "seed", MAPE).values()]
-    change = PairedComparison.percent(mine, start)
+    change = PairedComparison.percent(mine, baseline)
     low, high = PairedComparison.points(mine).interval or (None, None)
     return {
         "what": condition.what,
@@ -225,7 +229,7 @@ def _row(condition: ChannelCondition, cases: Sequence[Row], errors: Errors) -> R
         "sd over seeds": float(np.std(seeds)) if condition.epsilon else None,
         Q50: float(np.mean([each.mean() for each in _grouped(cases, "newcomer", Q50).values()])),
         "prototype": PROTOTYPE.get((condition.what, condition.epsilon)),
-        "beats start": f"{int((mine < start * (1 - ROUNDING)).sum())}/{len(mine)}",
+        "beats start": f"{int((mine < baseline * (1 - ROUNDING)).sum())}/{len(mine)}",
         "vs start, median %": change.median,
         REPLACE_ONE: cases[0][REPLACE_ONE],
         ADD_OR_REMOVE: cases[0][ADD_OR_REMOVE],
@@ -254,86 +258,94 @@ def _channel(condition: ChannelCondition) -> Channel:
 
 def _errors(
     condition: ChannelCondition,
-    question: JobFederation,
+    federation: JobFederation,
     channel: Channel,
     settings: Settings,
     seed: int,
 ) -> tuple[float, float]:
-    noise = SeededNoise([settings.seed, question.number, seed])
-    return _held_out_errors(question, ANSWERS[condition.what](question, channel, noise, seed))
+    noise = SeededNoise([settings.seed, federation.number, seed])
+    return _held_out_errors(
+        federation, PREDICTORS[condition.what](federation, channel, noise, seed)
+    )
 
 
-def _held_out_errors(question: JobFederation, posterior: GaussianPosterior) -> tuple[float, float]:
+def _held_out_errors(
+    federation: JobFederation, posterior: GaussianPosterior
+) -> tuple[float, float]:
     """MAPE in percent and median q-error of the new participant's predictions."""
-    answers = np.exp(question.query_posterior(posterior).mean)
-    seconds = np.exp(question.new_participant.log_seconds)
-    return 100 * mape(answers, seconds), median_q_error(answers, seconds)
+    predictions = np.exp(federation.query_posterior(posterior).mean)
+    seconds = np.exp(federation.new_participant.log_seconds)
+    return 100 * mape(predictions, seconds), median_q_error(predictions, seconds)
 
 
-Answer = Callable[[JobFederation, Channel, SeededNoise, int], GaussianPosterior]
+PosteriorLearner = Callable[[JobFederation, Channel, SeededNoise, int], GaussianPosterior]
 
 
-def _start(question: JobFederation, *_: object) -> GaussianPosterior:
-    return question.start
+def _start(federation: JobFederation, *_: object) -> GaussianPosterior:
+    return federation.public_prior
 
 
 def _own(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
     del seed
-    senders = question.organizations()
+    senders = federation.organizations()
     return public_configurations(
-        question.start, senders, question.targets, channel=channel, noise=noise
+        federation.public_prior, senders, federation.targets, channel=channel, noise=noise
     )
 
 
 def _once(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
     del seed
     return public_configurations(
-        question.start, [question.together()], question.targets, channel=channel, noise=noise
+        federation.public_prior,
+        [federation.together()],
+        federation.targets,
+        channel=channel,
+        noise=noise,
     )
 
 
 def _alone(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
-    senders = question.organizations()
+    senders = federation.organizations()
     one = [senders[seed % len(senders)]]
     return public_configurations(
-        question.start, one, question.targets, channel=channel, noise=noise
+        federation.public_prior, one, federation.targets, channel=channel, noise=noise
     )
 
 
 def _liar(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
-    senders = question.organizations()
+    senders = federation.organizations()
     liar = seed % len(senders)
     senders[liar] = replace(senders[liar], lies=LIE)
     return public_configurations(
-        question.start, senders, question.targets, channel=channel, noise=noise
+        federation.public_prior, senders, federation.targets, channel=channel, noise=noise
     )
 
 
 def _hidden(
-    question: JobFederation, senders: Sequence[Sender], channel: Channel, noise: SeededNoise
+    federation: JobFederation, senders: Sequence[Sender], channel: Channel, noise: SeededNoise
 ) -> GaussianPosterior:
     declared = [
         sum(
             max(DECLARED_STEP, DECLARED_STEP * round(int(size) / DECLARED_STEP))
             for size in np.unique(
-                question.others.organizations[each.positions], return_counts=True
+                federation.others.organizations[each.positions], return_counts=True
             )[1]
         )
         for each in senders
     ]
     return private_configurations(
-        question.start,
+        federation.public_prior,
         senders,
-        PublicBox(question.targets, question.box),
-        features=[question.features[each.positions] for each in senders],
+        PublicBox(federation.targets, federation.box),
+        features=[federation.features[each.positions] for each in senders],
         declared=declared,
         offset_share=OFFSET_SHARE,
         channel=channel,
@@ -342,39 +354,41 @@ def _hidden(
 
 
 def _hidden_own(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
     del seed
-    return _hidden(question, question.organizations(), channel, noise)
+    return _hidden(federation, federation.organizations(), channel, noise)
 
 
 def _hidden_once(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
     del seed
-    return _hidden(question, [question.together()], channel, noise)
+    return _hidden(federation, [federation.together()], channel, noise)
 
 
-def _no_noise(question: JobFederation, *_: object) -> GaussianPosterior:
-    everything = np.arange(len(question.others))
-    return condition(question.start, everything, question.others.log_seconds, RECORD_VARIANCE)
+def _no_noise(federation: JobFederation, *_: object) -> GaussianPosterior:
+    everything = np.arange(len(federation.others))
+    return condition(
+        federation.public_prior, everything, federation.others.log_seconds, RECORD_VARIANCE
+    )
 
 
-def _spoiled(question: JobFederation, *_: object) -> GaussianPosterior:
-    start, rows = question.start, len(question.others) + len(question.new_participant)
-    features = np.concatenate([question.others.features, question.new_participant.features])
-    off = np.zeros(len(start.mean))
+def _spoiled(federation: JobFederation, *_: object) -> GaussianPosterior:
+    prior, rows = federation.public_prior, len(federation.others) + len(federation.new_participant)
+    features = np.concatenate([federation.others.features, federation.new_participant.features])
+    off = np.zeros(len(prior.mean))
     off[:rows] = SPOILED_LEVEL + SPOILED_SLOPE * features[:, :2].sum(axis=1)
-    return GaussianPosterior(start.mean + off, start.covariance)
+    return GaussianPosterior(prior.mean + off, prior.covariance)
 
 
 def _spoiled_channel(
-    question: JobFederation, channel: Channel, noise: SeededNoise, seed: int
+    federation: JobFederation, channel: Channel, noise: SeededNoise, seed: int
 ) -> GaussianPosterior:
-    return _own(replace(question, start=_spoiled(question)), channel, noise, seed)
+    return _own(replace(federation, public_prior=_spoiled(federation)), channel, noise, seed)
 
 
-ANSWERS: Mapping[str, Answer] = {
+PREDICTORS: Mapping[str, PosteriorLearner] = {
     START: _start,
     OWN: _own,
     OWN_WEAKER: _own,
@@ -390,17 +404,17 @@ ANSWERS: Mapping[str, Answer] = {
 }
 
 
-def _questions(settings: Settings) -> list[JobFederation]:
-    """Return one for each new participant; a quick run asks one of each job."""
+def _federations(settings: Settings) -> list[JobFederation]:
+    """Return one for each new participant. A quick run takes one of each job."""
     data = load(settings.data)
     kernel = published_kernel(data)
-    questions = [
+    federations = [
         job_federation(data, kernel, number, seed=settings.seed)
         for number in range(len(data.new_participants))
     ]
     if not settings.quick:
-        return questions
-    first = {str(each.new_participant.jobs[0]): each for each in reversed(questions)}
+        return federations
+    first = {str(each.new_participant.jobs[0]): each for each in reversed(federations)}
     return list(first.values())
 
 

@@ -1,20 +1,20 @@
 """A thousand organizations learn together for a year, on one machine.
 
 One in ten is large (2,500 workloads, reports and model updates), the others are small (800,
-reports). All draw their workloads from one pool of measured plans and run them in every window
-of the default calendar, which they live through in memory: the product's coordinator,
-participants, gates, ledgers, receipts and controllers (`federation.memory_federation`).
+reports). All draw their workloads from one pool of measured plans and run them in every window of
+the default calendar, which runs in memory: the product's coordinator, participants, gates, ledgers,
+receipts and controllers (`federation.memory_federation`).
 
-What is the same for several members is computed once: what a plan says about a model or a
-question, the directions of a question, the two schedules, and the files of fetched models. So the
-members' time is less than theirs together; the coordinator's is its own. Seconds and CPU minutes
-are of the processor, in one thread; minutes are of the wall, on however busy a machine.
+Values that several members share are computed once: a plan's contribution to a model or a query,
+the directions of a query, the two schedules, and the files of fetched models. So the members' time
+is less than theirs together; the coordinator's is its own. Seconds and CPU minutes are of the
+processor, in one thread; minutes are wall time, on a machine with any load.
 
 The year has no use for several processes, rounds do: one row lives three of them twice, in memory
 and with `flwr run` on Flower's simulation engine, and compares the candidates bit by bit.
 
-The year begins with the limited start, which knows the public part of the measured set alone.
-Errors are medians of the version in force on held-out plans.
+The year begins with the limited pretrained model, which was trained on the public part of the
+measured set alone. Errors are medians of the version in force on held-out plans.
 
 What more organizations would cost is projected: a line through what the sizes took (`_on_line`).
 One row checks that, of the largest size from the smaller ones. `docs/scale.md` reads the rows.
@@ -55,7 +55,7 @@ from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import default_calendar
 from fedperf_shared.releases.release import ReleaseKind, SizeClass
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
 from fedperf_simulations.federation.federated_year import promoted_model
@@ -70,7 +70,7 @@ SIZES, QUICK_SIZES = (10, TENTH, WHOLE), (10,)
 LARGE_SHARE = 10
 """One of so many is large."""
 
-LARGE, SMALL, POOL, ASKED = 2500, 800, 4000, 300
+LARGE, SMALL, POOL, HELD_OUT = 2500, 800, 4000, 300
 QUICK_SHARE, QUICK_WINDOWS, QUICK_ROUNDS = 25, 2, 1
 """A quick run has one of so many workloads and anchors, so many windows, and rounds in each."""
 
@@ -87,7 +87,7 @@ COORDINATOR = "coordinator, CPU s"
 PER_ORGANIZATION = "coordinator, CPU s per organization"
 PEAK, DATABASE = "peak GB", "coordinator's database, GB"
 LINES = (COORDINATOR, PEAK, DATABASE)
-"""What is projected by a line."""
+"""Figures that are projected by a line."""
 
 MOST_MINUTES, MOST_GIGABYTES, MOST_GROWTH = 60.0, 6.0, 1.2
 START = datetime(2027, 1, 4, tzinfo=UTC)
@@ -129,9 +129,9 @@ def _workloads(seed: int) -> _Workloads:
     labelled = label_executions(
         one_per_workload(each for each in (*executions, *polars) if each.is_ok)
     )
-    order = np.random.default_rng([seed, 0]).permutation(len(labelled))[: POOL + ASKED].tolist()
+    order = np.random.default_rng([seed, 0]).permutation(len(labelled))[: POOL + HELD_OUT].tolist()
     sample = [labelled[place] for place in order]
-    return _Workloads(sample[ASKED:], sample[:ASKED])
+    return _Workloads(sample[HELD_OUT:], sample[:HELD_OUT])
 
 
 @cache
@@ -157,7 +157,7 @@ def _year(settings: Settings, size: int) -> Row:
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
         ggfn_task(),
-        pretrained=weights_of(load_limited_start().arrays),
+        pretrained=weights_of(load_limited_model().arrays),
         strategy=LinearizedAvg([featurize(each.plan, each.cluster) for each in anchors]),
     )
     with directory_in_memory() as place:
@@ -267,8 +267,8 @@ def _gigabytes(directory: Path) -> float:
 def _error(federation: Federation, seed: int) -> float:
     """Return the median q-error of the version in force on held-out plans."""
     queries = _workloads(seed).queries
-    answers = np.exp(predict(promoted_model(federation), [each.graph for each in queries]))
-    return float(np.median(q_error(answers, np.exp([each.log_seconds for each in queries]))))
+    predictions = np.exp(predict(promoted_model(federation), [each.graph for each in queries]))
+    return float(np.median(q_error(predictions, np.exp([each.log_seconds for each in queries]))))
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:

@@ -1,9 +1,9 @@
 """A C3O job as a federation: one slice of its runs is the new participant, the others are members.
 
-All start from the same public posterior: the physics prior and a Gaussian process conditioned on 48
+All begin with the same public posterior: the physics prior and a Gaussian process conditioned on 48
 published runs. The constants of the process are fitted to those runs and to the job `sort`, never
 to a run time of the judged jobs. The new participant holds the configurations of its slice, and the
-members hold those of the other slices. The coordinator asks about points in the job's public box.
+members hold those of the other slices. The coordinator queries points in the job's public box.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
 TARGET_POINTS = 80
-"""Random points of the job's box that the coordinator asks for."""
+"""Random points of the job's box that the coordinator queries."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +35,7 @@ class JobFederation:
 
     Attributes:
         number: of the new participant.
-        start: the public start, over others, new participant and box.
+        public_prior: the public prior, over others, new participant and box.
         others: the federation's workloads.
         new_participant: the new participant's, only to judge by.
         box: scaled features of the job's public box, those that vary.
@@ -43,7 +43,7 @@ class JobFederation:
     """
 
     number: int
-    start: GaussianPosterior
+    public_prior: GaussianPosterior
     others: JobConfigurations
     new_participant: JobConfigurations
     box: Floats
@@ -98,7 +98,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
     ]
     prior = GaussianPosterior(np.concatenate(physics), kernel.covariance(points.joined(queries)))
     published = np.arange(len(data.published))
-    start = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
+    public_prior = condition(prior, published, data.published.log_seconds, RECORD_VARIANCE)
     low, high = job.feature_box
     varies = low < high
 
@@ -107,7 +107,7 @@ def job_federation(data: C3O, kernel: JobKernel, number: int, *, seed: int) -> J
 
     return JobFederation(
         number,
-        marginal(start, np.arange(len(data.published), len(prior.mean))),
+        marginal(public_prior, np.arange(len(data.published), len(prior.mean))),
         others,
         new_participant,
         scaled(box),

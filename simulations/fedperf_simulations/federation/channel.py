@@ -4,8 +4,8 @@ Only an organization's `DirectedReport`s reach the coordinator. The channel work
 public points with a Gaussian posterior (mean and covariance) about them. The organizations' points
 and the points that the design is for are positions in that posterior.
 
-There are two policies. By `public_configurations` the coordinator knows the organizations' points
-and designs directions for them. By `private_configurations` it knows only the job's box.
+There are two policies. By `public_configurations` the coordinator has the organizations' points and
+designs directions for them. By `private_configurations` it has only the job's box.
 
 Noise is seeded, so an experiment can be repeated.
 """
@@ -120,15 +120,15 @@ def public_configurations(
     """Return the posterior after all stages. Points are public, run times are secret.
 
     Args:
-        posterior: the public start, over the points of senders and targets and any others.
+        posterior: the public prior, over the points of senders and targets and any others.
         senders: each with noise of its own.
-        targets: positions that the answers should tell about.
+        targets: positions for which the design is optimized.
         channel: public parameters.
         noise: of everybody; independent in every draw.
     """
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
-        question = design_query(
+        query = design_query(
             posterior,
             [each.positions for each in senders],
             targets,
@@ -138,7 +138,7 @@ def public_configurations(
             directions=channel.directions,
         )
         reports = []
-        for sender, design in zip(senders, question.designs, strict=True):
+        for sender, design in zip(senders, query.designs, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 design,
@@ -147,10 +147,10 @@ def public_configurations(
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            reports.append(_said(sender, report, noise_multiplier, noise))
+            reports.append(_noisy_report(sender, report, noise_multiplier, noise))
         posterior = infer(
             posterior,
-            question,
+            query,
             reports,
             noise_multiplier=noise_multiplier,
             record_variance=channel.record_variance,
@@ -169,25 +169,25 @@ def private_configurations(
     channel: Channel,
     noise: SeededNoise,
 ) -> GaussianPosterior:
-    """Return the posterior after all stages; the points of the senders are secret as well.
+    """Return the posterior after all stages. The points of the senders are secret as well.
 
     Args:
-        posterior: over the box, and over the senders' points, which the coordinator's side
-            never uses; the senders take the mean there, as anybody can who has the posterior.
+        posterior: over the box, and over the senders' points, which the coordinator's side never
+            uses; the senders take the mean there, which follows from the posterior.
         senders: each with noise of its own.
-        box: public points of the job, which are also the questions.
+        box: public points of the job, which are also the queries.
         features: of each sender's workloads, scaled as the box's, [workloads, features].
         declared: number of workloads that each sender declared.
-        offset_share: of a report's squared norm, that tells where the workloads are.
+        offset_share: of a report's squared norm, for the places of the workloads.
         channel: public parameters.
         noise: of everybody; independent in every draw.
     """
-    answers: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
+    reports: list[list[tuple[HiddenStage, DirectedReport]]] = [[] for _ in senders]
     for number, stage in enumerate(channel.stages):
         noise_multiplier = stage_noise(stage, channel.noise_multiplier)
         clip = clip_over(posterior, box, kappa=stage.kappa, record_variance=channel.record_variance)
         hidden = HiddenStage(clip, offset_share, noise_multiplier)
-        for sender, places, sender_answers in zip(senders, features, answers, strict=True):
+        for sender, places, sender_reports in zip(senders, features, reports, strict=True):
             report = directed_report(
                 _residuals(posterior, sender),
                 feature_design(places, clip, offset_share=offset_share),
@@ -196,9 +196,9 @@ def private_configurations(
                 noise_multiplier=noise_multiplier,
                 design_version=number,
             )
-            sender_answers.append((hidden, _said(sender, report, noise_multiplier, noise)))
+            sender_reports.append((hidden, _noisy_report(sender, report, noise_multiplier, noise)))
         posterior = learn_hidden(
-            posterior, box, answers, declared, record_variance=channel.record_variance
+            posterior, box, reports, declared, record_variance=channel.record_variance
         ).posterior
     return posterior
 
@@ -239,7 +239,7 @@ def _residuals(posterior: GaussianPosterior, sender: Sender) -> list[PointResidu
     ]
 
 
-def _said(
+def _noisy_report(
     sender: Sender, report: DirectedReport, noise_multiplier: float, noise: SeededNoise
 ) -> DirectedReport:
     if sender.lies is None:

@@ -2,8 +2,8 @@
 
 Coordinator, members, ledgers, gate, controllers and calendar are the product's
 (`memory_federation`). Reports give synthetic rows for rehearsal, rounds give candidates, and the
-next window's reports decide about them. The operator announces every segment of the year as an
-epoch, a day before it begins. Without announcements an epoch begins when reports show a drift.
+next window's reports decide about them. The operator announces every segment of the year as a
+regime, a day before it begins. Without announcements a regime begins when reports show a drift.
 Noise is seeded.
 
 At each slot an organization sums over the workloads that finished before the slot opened, each
@@ -52,10 +52,10 @@ from fedperf_simulations.corpus.organizations import DriftingYear
 from fedperf_simulations.model.ggfn import GGFN, model_from_arrays, state_to_arrays
 
 UNNOTICED = 0.02
-"""Noise that nobody would notice, where nothing is private; a ledger holds a year of it."""
+"""Negligible noise for years without privacy. The ledger admits a year of it."""
 
 BEFORE = timedelta(days=1)
-"""An epoch is announced so long before it begins."""
+"""Time between the announcement and the beginning of a regime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class TrainingMode:
     """The way in which the years of a row learn.
 
     Attributes:
-        own_history: workloads of earlier epochs stay in the sums; else only those of now.
-        rehearses: synthetic rows of earlier epochs are rehearsed.
+        own_history: workloads of earlier regimes stay in the sums; else only current ones.
+        rehearses: synthetic rows of earlier regimes are rehearsed.
         private: with the noise of the schedule.
         is_evaluated: versions come into force by the product's verdicts; else the newest one is in
-            force at the end of its window, whatever it forgot.
+            force at the end of its window, without evaluation.
     """
 
     own_history: bool
@@ -81,14 +81,14 @@ class FederationFixture:
     """The public part of a year, and its organizations.
 
     Attributes:
-        start: the model that the year begins with.
+        base_model: the model that the year begins with.
         plans: public measured plans: synthetic rows lie on them, versions are judged by them.
         anchors: public plans at which tangents are taken.
         planned: the schedule of every organization.
         organizations: what each executes.
     """
 
-    start: GGFN
+    base_model: GGFN
     plans: Sequence[MeasuredPlan]
     anchors: Sequence[PlanOnCluster]
     planned: PlannedSchedule
@@ -102,12 +102,12 @@ class FederationFixture:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRegimeHistory:
-    """A history without what finished in earlier epochs (`histories.MemberHistory`)."""
+    """A history without workloads that finished in earlier regimes (`histories.MemberHistory`)."""
 
     lived: DriftingYear
 
     def between(self, since: datetime | None, until: datetime) -> Sequence[LabelledGraph]:
-        """Return the workloads that finished then, of the newest epoch."""
+        """Return the workloads that finished then, of the newest regime."""
         places = self.lived.between(since, until)
         newest = max((each.regime for each in places), default=0)
         return [each for each in places if each.regime == newest]
@@ -121,22 +121,22 @@ class WithoutRehearsal(LinearizedAvg):
     def next(
         self,
         current: Weights,
-        answers: Sequence[AcceptedUpdate],
-        question: LinearizedQuery | None,
+        replies: Sequence[AcceptedUpdate],
+        query: LinearizedQuery | None,
         *,
         rehearsed: Sequence[SyntheticRow] = (),
     ) -> Sequence[NDArray[np.float32]]:
         """Return the next weights as `LinearizedAvg` does, without the rehearsed rows."""
         del rehearsed
-        return LinearizedAvg.next(self, current, answers, question)
+        return LinearizedAvg.next(self, current, replies, query)
 
 
 @dataclass(frozen=True, slots=True)
 class FederatedYear:
-    """One year; noise follows from `seed` alone, so that two ways can be compared.
+    """One year. Noise follows from `seed` alone, so that two ways can be compared.
 
     Attributes:
-        world: what everybody knows.
+        world: the public part and the organizations.
         way: how it learns.
         seed: of the noise.
         is_announced: whether the operator announces the segments.
@@ -152,7 +152,7 @@ class FederatedYear:
         return (promoted_model(federation) for federation in self.lived())
 
     def lived(self) -> Generator[Federation]:
-        """Yield the federation at the end of each window; it is gone once the iterator is."""
+        """Yield the federation at the end of each window. It is gone once the iterator is."""
         world, period = self.world, self.world.calendar.period
         announced = self._begins() if self.is_announced else ()
         with directory_in_memory() as place:
@@ -170,14 +170,14 @@ class FederatedYear:
                     yield federation
 
     def _begins(self) -> tuple[datetime, ...]:
-        """When segments after the first one begin."""
+        """The beginnings of the segments after the first one."""
         return self.world.organizations[0].begins[1:]
 
     def _task(self, gradients: SharedGradients) -> Task:
         world = self.world
         rounds = LinearizedAvg if self.way.rehearses else WithoutRehearsal
         return Task(
-            weights_of(state_to_arrays(world.start)),
+            weights_of(state_to_arrays(world.base_model)),
             GgfnFormat(),
             rounds(
                 [each.features for each in world.anchors],
@@ -206,7 +206,7 @@ class FederatedYear:
         ]
 
     def _schedule(self) -> Schedule:
-        """Return the planned schedule. Declared workloads are those of the epochs that are sent."""
+        """Return the planned schedule. Declared workloads are those of the sent regimes."""
         schedule = self.world.planned.schedule
         return replace(schedule, slots=tuple(map(self._planned, schedule.slots)))
 

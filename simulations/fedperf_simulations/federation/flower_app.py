@@ -2,7 +2,7 @@
 
 The server app runs the product's coordinator, whose rounds use the strategy `LinearizedAvg`. A
 client app is one member: a home with a ledger on disk, and a participant behind the release gate.
-The node's `partition-id` says which member it is. Only the transport of messages and the noise
+The node's `partition-id` identifies the member. Only the transport of messages and the noise
 differ from production. Noise is seeded (`seeded_noise`), so the candidates equal those of the same
 federation in memory (`linearized_training`), bit for bit. There are no reports.
 
@@ -13,7 +13,7 @@ The key `out` of the run's configuration names the folder for coordinator and ho
 is a new folder among the machine's temporary files; the log names it.
 
 The engine's own `Grid` carries the messages. A node of the engine holds one partition, whose number
-is that of a member in the roster. Every node is asked once for its partition (`query.partition`).
+is that of a member in the roster. Every node is queried once for its partition (`query.partition`).
 In a round, each member's node gets one message with the request and returns the release, or the
 code of a refusal. A round has no clock: `replies` waits for all replies.
 
@@ -76,7 +76,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.plan_gradients import one_thread
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.release import LinearizedParameters, SignedRelease
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import WorkloadPart, one_per_workload, split
 from fedperf_simulations.data.datasets import measured_executions
 from fedperf_simulations.federation.linearized_training import (
@@ -88,7 +88,7 @@ from fedperf_simulations.federation.linearized_training import (
 from fedperf_simulations.model.ggfn import model_from_arrays
 
 PARTITION = "partition"
-"""The query that asks a node for its partition, and the record of the answer."""
+"""The query for a node's partition, and the record of the reply."""
 
 TIMEOUT_SECONDS = 3600.0
 
@@ -118,38 +118,38 @@ class EngineRound:
 
     fleet: EngineFleet
     _content: tuple[bytes, RecordDict] | None = None
-    _asked: dict[bytes, Message] = field(default_factory=dict)
+    _queries: dict[bytes, Message] = field(default_factory=dict)
     _sent: bool = False
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
         """Queue a message (see `FleetRound`). All are sent together by `replies`."""
         node = self.fleet.nodes.get(organization_id)
-        if node is None or organization_id in self._asked:
+        if node is None or organization_id in self._queries:
             return False
         if self._content is None or self._content[0] is not body:
             self._content = body, body_content(body)
-        self._asked[organization_id] = Message(self._content[1], node, TRAIN)
+        self._queries[organization_id] = Message(self._content[1], node, TRAIN)
         return True
 
     def replies(self) -> Sequence[Reply]:
         """Send all messages and wait for every reply (see `FleetRound`)."""
-        if self._sent or not self._asked:
+        if self._sent or not self._queries:
             return ()
         self._sent = True
         whose = {node: each for each, node in self.fleet.nodes.items()}
-        replies = self.fleet.grid.send_and_receive(self._asked.values(), timeout=TIMEOUT_SECONDS)
+        replies = self.fleet.grid.send_and_receive(self._queries.values(), timeout=TIMEOUT_SECONDS)
         return [_reply(whose[each.metadata.src_node_id], each) for each in replies]
 
     def close(self) -> None:
         """Drop all messages (see `FleetRound`)."""
-        self._asked.clear()
+        self._queries.clear()
 
 
 def engine_fleet(grid: Grid) -> EngineFleet:
-    """Return the members on the nodes of `grid`, which says which partition each holds.
+    """Return the members on the nodes of `grid`. Each node reports its partition.
 
     Raises:
-        EngineError: a node does not say it.
+        EngineError: a node does not report it.
     """
     queries = [
         Message(RecordDict(), node, f"query.{PARTITION}") for node in sorted(grid.get_node_ids())
@@ -157,18 +157,18 @@ def engine_fleet(grid: Grid) -> EngineFleet:
     numbers: dict[bytes, int] = {}
     for each in grid.send_and_receive(queries, timeout=TIMEOUT_SECONDS):
         if each.has_error():
-            raise EngineError(f"a node does not say its partition: {each.error.reason}")
+            raise EngineError(f"a node does not report its partition: {each.error.reason}")
         number = each.content.config_records[PARTITION][PARTITION]
         numbers[roster_id(int(str(number)))] = each.metadata.src_node_id
     if len(numbers) != len(queries):
-        raise EngineError(f"{len(numbers)} of {len(queries)} nodes said which partition they hold")
+        raise EngineError(f"{len(numbers)} of {len(queries)} nodes reported their partition")
     return EngineFleet(grid, numbers)
 
 
-def partition_answer(question: Message, partition: int) -> Message:
-    """Return the message that says which partition a node holds."""
+def partition_reply(query: Message, partition: int) -> Message:
+    """Return the message with the partition of a node."""
     content = RecordDict({PARTITION: ConfigRecord({PARTITION: partition})})
-    return Message(content, reply_to=question)
+    return Message(content, reply_to=query)
 
 
 def _reply(organization_id: bytes, message: Message) -> Reply:
@@ -209,8 +209,8 @@ class EngineTraining:
         return " ".join(f"{name}={value}" for name, value in asdict(self).items())
 
     def training(self) -> LinearizedTraining:
-        """Return the steps, which begin with the limited start."""
-        model = model_from_arrays(load_limited_start().arrays)
+        """Return the steps, which begin with the limited pretrained model."""
+        model = model_from_arrays(load_limited_model().arrays)
         parameters = LinearizedParameters(NOISE, float(self.workloads))
         anchors = anchors_of(load_public_plans())[: self.plans or None]
         return LinearizedTraining(model, anchors, parameters, self.steps, [self.seed, 1])
@@ -224,7 +224,7 @@ class EngineTraining:
 
 @cache
 def _training(what: EngineTraining) -> LinearizedTraining:
-    """Return what `what` trains; models and plans are read once in a process."""
+    """Return what `what` trains. Models and plans are read once in a process."""
     return what.training()
 
 
@@ -278,7 +278,7 @@ def _new_participant(
 
 @cache
 def _shared() -> SharedAnswers:
-    """Return the shared answers of all members in this process."""
+    """Return the shared replies of all members in this process."""
     return SharedAnswers()
 
 
@@ -293,9 +293,9 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
     with _member(context) as (participant, ledger):
         request = _opened(body_in(message.content))
         schedule = ledger.schedule
-        answer = participant.answer(request, now=schedule.opens_at(request.slot))
+        reply = participant.answer(request, now=schedule.opens_at(request.slot))
         participant.dispatch(schedule.replies_at(request.slot))
-        return answer
+        return reply
 
 
 @contextmanager
@@ -328,8 +328,8 @@ member_app = client_app(_release_for)
 
 @member_app.query(PARTITION)
 def partition(message: Message, context: Context) -> Message:
-    """Which partition the node holds: the engine does not tell the server."""
-    return partition_answer(message, int(context.node_config[PARTITION_ID_KEY]))
+    """Return the partition of the node. The engine does not send it to the server."""
+    return partition_reply(message, int(context.node_config[PARTITION_ID_KEY]))
 
 
 APP = Path(__file__).parents[2] / "flower_app"
@@ -371,23 +371,23 @@ def engine_candidates(what: EngineTraining, *, members: int, place: Path) -> lis
     (place / "run.log").write_text(ran.stdout + ran.stderr)
     config = what.training().config(place / "federation", organizations=members)
     if not config.directory.is_dir():
-        raise EngineError(f"`flwr run` came to nothing; {place / 'run.log'} says why")
+        raise EngineError(f"`flwr run` came to nothing; see {place / 'run.log'}")
     with closing(Database(config.database_url)) as database:
         return versions_after(database)
 
 
 @contextmanager
 def _superlink(place: Path) -> Iterator[Mapping[str, str]]:
-    """Yield a SuperLink for simulations; the environment in which programs find it as `own`."""
+    """Yield a SuperLink for simulations. The environment in which programs find it as `own`."""
     home, port = place / "flwr", _free_port()
     home.mkdir(parents=True)
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "own"\n\n[superlink.own]\naddress = "127.0.0.1:{port}"\n'
         "insecure = true\n"
     )
-    beside = str(Path(sys.executable).parent)
+    scripts = str(Path(sys.executable).parent)
     environment = os.environ | ENVIRONMENT | {"FLWR_HOME": str(home)}
-    environment["PATH"] = f"{beside}{os.pathsep}{environment.get('PATH', '')}"
+    environment["PATH"] = f"{scripts}{os.pathsep}{environment.get('PATH', '')}"
     command = [_program("flower-superlink"), "--insecure", "--simulation", "--port", str(port)]
     with (place / "superlink.log").open("wb") as log:
         running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
@@ -407,11 +407,11 @@ def _await(url: str, running: "subprocess.Popen[bytes]") -> None:
                 return
         except httpx.TransportError:
             time.sleep(0.2)
-    raise EngineError("the SuperLink did not start; superlink.log says why")
+    raise EngineError("the SuperLink did not start; see superlink.log")
 
 
 def _program(name: str) -> str:
-    """A program that is installed beside the interpreter."""
+    """Return a program from the interpreter's directory."""
     return str(Path(sys.executable).with_name(name))
 
 

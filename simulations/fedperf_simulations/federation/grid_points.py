@@ -1,11 +1,11 @@
 """Learning from directed reports of workloads that lie somewhere on a public grid.
 
-The server asks about every point of the grid, whether or not a workload lies there, and
-each sender adds up its own workloads: one vector of norm at most 1 by the norm rule of
+The server queries every point of the grid, with or without a workload, and each sender adds up its
+own workloads: one vector of norm at most 1 by the norm rule of
 `fedperf_shared.releases.linear_queries`, which hides where the workload lies as well as what it
-took. The server knows the grid and how many workloads a sender declared, a public number. It takes
-them as distinct points drawn evenly from the grid: what another draw would have summed up to is one
-more noise, computed from the posterior.
+took. The grid and each sender's declared number of workloads are public. It takes them as distinct
+points drawn evenly from the grid: what another draw would have summed up to is one more noise,
+computed from the posterior.
 
 Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
 """
@@ -33,7 +33,7 @@ def design_grid_query(
     record_variance: float,
     directions: int,
 ) -> Design:
-    """Return the question of one stage to every sender, a design over all points of the posterior.
+    """Return the linear query of one stage to every sender, a design over all points.
 
     Args:
         posterior: over the grid, every point of which matters alike.
@@ -47,7 +47,7 @@ def design_grid_query(
         ConfigurationError: the declared number is not within the grid.
     """
     everywhere = np.arange(len(posterior.mean))
-    question = design_query(
+    query = design_query(
         posterior,
         [everywhere],
         everywhere,
@@ -57,7 +57,7 @@ def design_grid_query(
         record_variance=record_variance,
         directions=directions,
     )
-    return question.designs[0]
+    return query.designs[0]
 
 
 def learn_on_grid(
@@ -69,24 +69,24 @@ def learn_on_grid(
     noise_multiplier: float,
     record_variance: float,
 ) -> Update:
-    """Return the posterior after the answers of a stage.
+    """Return the posterior after the reports of a stage.
 
     Args:
         posterior: over the grid; the residuals were taken against its mean.
-        design: what was asked.
+        design: the linear query.
         reports: one for each sender.
         declared: number of workloads of each.
         noise_multiplier: of each sender's noise.
         record_variance: of a record around its point, (log seconds)^2.
 
     Raises:
-        InvalidReleaseError: an answer has another length than the design.
+        InvalidReleaseError: a report has another length than the design.
         ConfigurationError: a declared number is not within the grid.
     """
     for report in reports:
         if report.values.shape != (design.values,):
             raise InvalidReleaseError(
-                f"an answer has the shape {report.values.shape}, its design {design.values} values"
+                f"a report has the shape {report.values.shape}, its design {design.values} values"
             )
     directions = design.directions
     observations = []
@@ -100,7 +100,7 @@ def learn_on_grid(
 
 
 def drawing_noise(posterior: GaussianPosterior, directions: Floats, count: float) -> Floats:
-    """Variance of sums because nobody knows at which points a sender's workloads lie.
+    """Variance of sums because the points of a sender's workloads are secret.
 
     Noise and the spread of single records come on top.
 

@@ -1,9 +1,8 @@
-"""The prior covariance of tabular jobs: what one configuration tells about another.
+"""The prior covariance of tabular jobs: the correlation of configurations.
 
-Additive kernel over scaled features (log slots, log megabytes, up to three parameters of
-the job) with terms for the same job and the same machine type. Its thirteen numbers are
-public: they are fitted by marginal likelihood to runs that everybody knows, never to
-what organizations release.
+Additive kernel over scaled features (log slots, log megabytes, up to three parameters of the job)
+with terms for the same job and the same machine type. Its thirteen numbers are public: they are
+fitted by marginal likelihood to public runs, never to releases of organizations.
 """
 
 import math
@@ -27,7 +26,7 @@ HYPERPRIOR_SD = 1.0
 FIT_STEPS = 20
 
 MIN_FEATURES = 2
-"""Log slots and log megabytes; parameters of the job may follow."""
+"""Log slots and log megabytes. Parameters of the job may follow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,11 +1,10 @@
 """Learning from directed reports of workloads whose configurations are secret.
 
-The client sends noisy sums of phi and of phi phi' over its workloads' features
-(`feature_design`), so the server knows roughly where the workloads lie, and
-nothing else. With few workloads the noise on those products drowns them; so they are
-shrunk to what a declared number of workloads spread evenly over the public box would
-give, and what stays unknown of them counts as noise. The truth is taken as linear in
-the features between the workloads, and the rest as noise too.
+The client sends noisy sums of phi and of phi phi' over its workloads' features (`feature_design`),
+so the server learns roughly where the workloads lie, and nothing else. With few workloads the noise
+on those products drowns them; so they are shrunk to what a declared number of workloads spread
+evenly over the public box would give, and what stays unknown of them counts as noise. The truth is
+taken as linear in the features between the workloads, and the rest as noise too.
 
 Post-processing of releases only: costs no privacy; the bounds of `gaussian_process` hold.
 """
@@ -29,11 +28,11 @@ COUNT_SPREAD = 0.3
 """Relative error of a declared number of workloads, one standard deviation."""
 
 PLACE_SPREAD = 0.5
-"""How far an organization's mean product lies from the box's, in the box's own stddevs."""
+"""Distance of an organization's mean product from the box's, in the box's own stddevs."""
 
 
 def feature_design(features: Floats, clip: float, *, offset_share: float) -> Design:
-    """Return the design at points that nobody else knows, from the public feature map.
+    """Return the design at secret points, from the public feature map.
 
     phi = (1, x_1..x_k) / sqrt(1 + k) has norm at most 1 in the box [-1, 1]^k. Its products
     phi phi' are the offsets (upper triangle, off-diagonal times sqrt 2, norm |phi|^2), from
@@ -71,7 +70,7 @@ def feature_map(features: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicBox:
-    """Points spread evenly over the public box of a job, which also are the questions.
+    """Points spread evenly over the public box of a job, which also are the queries.
 
     Attributes:
         positions: of the points in the posterior, [points].
@@ -90,7 +89,7 @@ class PublicBox:
 
 @dataclass(frozen=True, slots=True)
 class HiddenStage:
-    """The public parameters of one stage; see `feature_design`.
+    """The public parameters of one stage. See `feature_design`.
 
     Attributes:
         clip: bound on the absolute log residual, everywhere the same.
@@ -121,7 +120,7 @@ def clip_over(
 def learn_hidden(
     posterior: GaussianPosterior,
     box: PublicBox,
-    answers: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
+    releases: Sequence[Sequence[tuple[HiddenStage, DirectedReport]]],
     declared: Sequence[float],
     *,
     record_variance: float,
@@ -131,19 +130,19 @@ def learn_hidden(
     Args:
         posterior: before the newest stage; residuals of that are against its mean.
         box: public points of the job.
-        answers: every stage of each sender so far, oldest first; all tell where its
-            workloads are, the newest how far the posterior is off there.
+        releases: every stage of each sender so far, oldest first. All inform about the places of
+            its workloads, the newest about the error of the posterior there.
         declared: number of workloads that each sender declared.
         record_variance: of a record around its point, (log seconds)^2.
 
     Raises:
-        InvalidReleaseError: an answer has another length than its stage asks for.
+        InvalidReleaseError: a report has another length than its stage's query.
     """
     return update(
         posterior,
         [
             _observation(posterior, box, stages, count, record_variance)
-            for stages, count in zip(answers, declared, strict=True)
+            for stages, count in zip(releases, declared, strict=True)
         ],
     )
 
@@ -186,7 +185,7 @@ def _products(
         offset_rows = len(rows) if stage.offset_share > 0 else 0
         if report.values.shape != (offset_rows + size,):
             raise InvalidReleaseError(
-                f"an answer has the shape {report.values.shape}, its stage "
+                f"a report has the shape {report.values.shape}, its stage "
                 f"{offset_rows + size} values"
             )
         if not offset_rows:

@@ -1,10 +1,10 @@
 """Training of a model by private steps at its tangent: one window of model rounds.
 
 The calendar has one window, with one model slot per step. Coordinator, members, ledgers and
-messages are the product's. Every organization sums over the same workloads in every step. No
-report is due before the window ends, so each step starts from the candidate before it, and none
-of them comes into force. The federation lives in memory (`memory_federation`) or on Flower's
-simulation engine (`flower_app`).
+messages are the product's. Every organization sums over the same workloads in every step. No report
+is due before the window ends, so each step begins with the candidate before it, and none of them
+comes into force. The federation lives in memory (`memory_federation`) or on Flower's simulation
+engine (`flower_app`).
 """
 
 from collections.abc import Sequence
@@ -69,14 +69,14 @@ class MeasuredHistory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearizedTraining:
-    """Steps of organizations; each adds up all its workloads in every one.
+    """Steps of organizations. Each adds up all its workloads in every one.
 
     Attributes:
-        model: where they start.
+        model: before the first step.
         anchors: public plans at which the tangent is taken.
         parameters: of every organization in every step.
         steps: releases of each organization.
-        seed: of everybody's noise, independent in every slot.
+        seed: of all noise, independent in every slot.
         misfit: as of `LinearizedAvg`.
     """
 
@@ -160,7 +160,7 @@ def private_steps(
     seed: Sequence[int],
     misfit: float = MISFIT,
 ) -> GGFN:
-    """The model after the last step of a `LinearizedTraining` in memory; unmoved without one."""
+    """The model after the last step of a `LinearizedTraining` in memory. Unmoved without one."""
     training = LinearizedTraining(model, anchors, parameters, steps, seed, misfit)
     made = training.candidates([MeasuredHistory.of(each) for each in organizations])
     return model_from_arrays(named_arrays(made[-1])) if made else model

@@ -1,13 +1,13 @@
 """A replay of stored releases through the installed coordinator.
 
 A coordinator's database gives the members, their schedules, their releases with times of arrival,
-the questions and the epochs that the operator announced. Corrections, verdicts, drifts and
-versions are made anew. So a change of the coordinator is judged on the same releases, and nobody
-is asked again.
+the queries and the regimes that the operator announced. Corrections, verdicts, drifts and versions
+are computed again. So a change of the coordinator is judged on the same releases, and members send
+nothing again.
 
-Questions are taken as they were asked, because the answers are about them. Updates by DP-SGD are
-not stored, so rounds of such a calendar find nobody. Where a change leads to another model, later
-updates are refused: they are about the old one.
+Stored queries are reused, because the replies belong to them. Updates by DP-SGD are not stored, so
+rounds of such a calendar have no participants. Where a change leads to another model, later updates
+are refused: they are about the old one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,14 +79,14 @@ class _History:
             rows += [(each.joined_at, each) for each in session.scalars(select(Member))]
             schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
-            questions = select(QueryRow).where(QueryRow.period_start == start)
-            rows += [(each.asked_at, each) for each in session.scalars(questions)]
+            queries = select(QueryRow).where(QueryRow.period_start == start)
+            rows += [(each.asked_at, each) for each in session.scalars(queries)]
             announced = select(RegimeRow).where(RegimeRow.cause == RegimeTrigger.DECLARED)
             rows += [(each.declared_at, each) for each in session.scalars(announced)]
             reports = select(ReportRow).where(ReportRow.period_start == start)
             arrived = [(each.received_at, each) for each in session.scalars(reports)]
             updates = select(UpdateRow).where(UpdateRow.period_start == start)
-            answered = {
+            replied = {
                 (each.organization_id, each.window, each.index): each
                 for each in session.scalars(updates)
             }
@@ -94,7 +94,7 @@ class _History:
         return cls(
             rows,
             sorted(arrived, key=lambda each: each[0]),
-            answered,
+            replied,
         )
 
 
@@ -105,12 +105,12 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     Args:
         source: of the coordinator that received the releases.
         config: the same calendar; its directory is made.
-        task: what is learned; it starts from the stored coordinator's first version.
+        task: what is learned. It begins with the stored coordinator's first version.
 
     Raises:
         DatabaseError: a database cannot be used.
         NothingToReplayError: the stored coordinator has no version.
-        CallRefusedError: the coordinator of now does not take a report.
+        CallRefusedError: the installed coordinator refuses a report.
     """
     history, fleet = _History.of(source, config.calendar.period), MemoryFleet()
     with source.transaction() as session:
@@ -121,7 +121,7 @@ def replayed(source: Database, config: ServerConfig, task: Task) -> Iterator[Fed
     task = replace(task, pretrained=task.model_format.decode(first.checkpoint))
     updates = _Updates(history.updates)
     for organization_id in {each for each, _, _ in history.updates}:
-        fleet.connect(organization_id, partial(updates.answer, organization_id))
+        fleet.connect(organization_id, partial(updates.reply, organization_id))
     with open_federation(config, task, fleet) as (federation, service):
         calendar = calendar_times(config.calendar, grace=config.grace)
         events = (at for at, _ in (*history.rows, *history.reports))
@@ -148,28 +148,28 @@ def _submit(database: Database, service: ExchangeService, report: ReportRow) -> 
 
 @dataclass(slots=True)
 class _Updates:
-    """The stored updates of all rounds; each arrives when it was received."""
+    """The stored updates of all rounds. Each arrives when it was received."""
 
     stored: Mapping[tuple[bytes, int, int], UpdateRow]
     _waiting: list[tuple[UpdateRow, "Future[SignedRelease]"]] = field(default_factory=list)
 
-    def answer(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
+    def reply(self, organization_id: bytes, request: TrainRequest) -> "Future[SignedRelease]":
         """Return a future as `memory_transport.Answer` does. Nothing stored leaves it pending."""
         row = self.stored.get((organization_id, request.slot.window, request.slot.index))
-        answer: Future[SignedRelease] = Future()
+        reply: Future[SignedRelease] = Future()
         if row is not None:
-            self._waiting.append((row, answer))
-        return answer
+            self._waiting.append((row, reply))
+        return reply
 
     def arrive(self, now: datetime) -> None:
-        """Complete the answers received by `now`."""
-        for row, answer in self._waiting:
-            if row.received_at <= now and not answer.done():
-                answer.set_result(SignedRelease(row.payload, row.signature))
+        """Complete the replies received by `now`."""
+        for row, reply in self._waiting:
+            if row.received_at <= now and not reply.done():
+                reply.set_result(SignedRelease(row.payload, row.signature))
 
 
 def compared(stored: Database, again: Database, period: Period) -> list[dict[str, object]]:
-    """Return the results of the releases then and now, one row per version, epoch and drift.
+    """Return the results of the releases then and now, one row per version, regime and drift.
 
     Each row has `what`, `stored`, `replayed` and `same`.
     """
@@ -186,16 +186,16 @@ def compared(stored: Database, again: Database, period: Period) -> list[dict[str
 
 
 def _outcome(database: Database, period: Period) -> dict[str, tuple[str, object]]:
-    """By what it is about: in words, and all of it."""
+    """Return every result by its subject: in words, and in full."""
     with database.transaction() as session:
         correction = registry.published_correction(session)
         outcome: dict[str, tuple[str, object]] = {
             f"version {each.version}": (str(each.status), each.checkpoint)
             for each in registry.versions(session)
         }
-        for epoch in regimes(session):
-            words = f"{epoch.cause}, reference {epoch.reference_version}"
-            outcome[f"epoch {epoch.number}"] = (words, epoch.begins_at)
+        for regime in regimes(session):
+            words = f"{regime.cause}, reference {regime.reference_version}"
+            outcome[f"epoch {regime.number}"] = (words, regime.begins_at)
         for number, drift in enumerate(stored_drifts(session, period), 1):
             words = f"{drift.drift.platform.name.lower()} by {drift.drift.log_factor:+.2f}"
             outcome[f"drift {number}"] = (words, drift.drift)

@@ -1,4 +1,4 @@
-"""Cells: finished parts of an experiment, kept in files that say what they depend on.
+"""Cells: finished parts of an experiment, kept in files that record their dependencies.
 
 A file holds rows, a digest of the code, data and libraries that they depend on, and a digest
 of its content. Of other code or data, or edited, it is computed again; where cells are only
@@ -22,7 +22,7 @@ Row = Mapping[str, Value]
 
 
 def number(value: Value) -> float:
-    """Return a figure of a row; NaN where it is none: JSON has no infinity."""
+    """Return a figure of a row. NaN where it is none: JSON has no infinity."""
     return float(value) if isinstance(value, int | float) else math.nan
 
 
@@ -93,7 +93,7 @@ def fit_cell(path: Path, dependencies: str) -> KeptCell:
 def kept_or_computed(
     path: Path, dependencies: str, compute: Callable[[], Sequence[Row]]
 ) -> KeptCell:
-    """The cell that is kept there where it fits, else the computed one; why is said in a line."""
+    """Return the stored cell where it fits, else the computed one. One line gives the reason."""
     try:
         return fit_cell(path, dependencies)
     except UnfitCellError as error:
@@ -105,7 +105,7 @@ def kept_or_computed(
 
 
 def write_json(path: Path, content: object) -> None:
-    """Write `content` as JSON; a reader sees the old file or the whole new one."""
+    """Write `content` as JSON. A reader sees the old file or the whole new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(".tmp")
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY

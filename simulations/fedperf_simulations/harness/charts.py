@@ -1,4 +1,4 @@
-"""The look of charts, and charts of lines over an axis, as SVG that stands in a page by itself.
+"""The look of charts, and charts of lines over an axis, as self-contained SVG for a page.
 
 Text stays text, so that a reader can select it and matplotlib escapes it.
 """
@@ -48,7 +48,7 @@ class Line:
         label: in the legend.
         across: positions from left to right.
         heights: one for each.
-        dashed: stands back behind the others.
+        dashed: drawn less prominently than the others.
         spread: standard error of each height, drawn as a bar; none by default.
     """
 

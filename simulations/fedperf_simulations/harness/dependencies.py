@@ -1,10 +1,10 @@
-"""Dependencies of an experiment's figures beside its settings: code, data and libraries.
+"""Dependencies of an experiment's figures: code, data and libraries. Settings are not included.
 
 Code is the experiment's module and every module of the project that it imports, also through
-others, or names in a text. Such texts name what it starts as a process, and entry points of a
-group. Docstrings, comments and the places of lines don't count. Neither do pages of packages that
-nobody imports from, nor this room: how cells are kept, compared and drawn decides no figure in
-them. Data are files that ship beside those modules, and public ones that the experiment names.
+others, or names in a text. Such texts name its processes, and entry points of a group. Docstrings,
+comments and the places of lines don't count. Neither do pages of packages without imports, nor this
+package: how cells are kept, compared and drawn decides no figure in them. Data are files that ship
+with those modules, and public ones that the experiment names.
 """
 
 import ast
@@ -72,8 +72,8 @@ class Dependencies:
         Raises:
             OSError: a file cannot be read.
         """
-        start = Path(str(sys.modules[module].__file__))
-        modules = reached(start, package_roots(), entry_points())
+        origin = Path(str(sys.modules[module].__file__))
+        modules = reached(origin, package_roots(), entry_points())
         lines = [f"{name} {digest}\n" for name, (_, digest) in sorted(modules.items())]
         shipped = {
             f"{path.parent.name}/{path.name}": sha256_of(path)
@@ -119,24 +119,24 @@ def entry_points() -> dict[str, list[str]]:
 
 
 def reached(
-    start: Path, packages: Mapping[str, Path], groups: Mapping[str, Sequence[str]]
+    origin: Path, packages: Mapping[str, Path], groups: Mapping[str, Sequence[str]]
 ) -> dict[str, tuple[Path, str]]:
-    """Path and digest of the file `start` (named "") and of all modules that it depends on.
+    """Path and digest of the file `origin` (named "") and of all modules that it depends on.
 
     Args:
-        start: of the module that the walk begins with.
+        origin: of the module that the walk begins with.
         packages: directory of each package that is looked into.
         groups: modules of entry points that are loaded by the name of a group.
     """
     origins: dict[str, tuple[Path, str]] = {}
-    todo = {"": start}
+    todo = {"": origin}
     while todo:
         name, path = todo.popitem()
         digest, named = _source(path)
         origins[name] = path, digest
         for each in {*named, *(module for name in named for module in groups.get(name, ()))}:
             target = _path_of(each, packages)
-            if target is not None and target != start and each not in origins:
+            if target is not None and target != origin and each not in origins:
                 todo[each] = target
     return origins
 
@@ -173,7 +173,7 @@ def _source(path: Path) -> tuple[str, set[str]]:
 
 
 def _is_text(statement: ast.AST) -> bool:
-    """Return whether it is a docstring, of whatever."""
+    """Return whether it is the docstring of anything."""
     if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
         return False
     return isinstance(statement.value.value, str)

@@ -1,10 +1,10 @@
 """The frame of every experiment and benchmark: settings, cells, targets, summary.
 
-`fedperf-sim run NAME` answers a claim, `fedperf-sim bench NAME` measures a speed as a ratio within
+`fedperf-sim run NAME` tests a claim, `fedperf-sim bench NAME` measures a speed as a ratio within
 one run. Both take the same `Settings`, and keep finished parts as cells, so that an interrupted one
 goes on where it was. Both end in `OUT/summary.json` with the keys `name`, `rows`, `cases`,
-`provenance` and `targets`. What stands there follows from kept cells alone: an experiment runs once
-to compute what is missing, and once more only to read. A target that is missed is a result, not an
+`provenance` and `targets`. Its content follows from kept cells alone: an experiment runs once to
+compute what is missing, and once more only to read. A target that is missed is a result, not an
 error.
 """
 
@@ -92,7 +92,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure that was promised, beside the one that was reached.
+    """A promised figure and the reached one.
 
     Attributes:
         what: the figure is of.
@@ -110,7 +110,7 @@ class Target:
 
     @property
     def holds(self) -> bool:
-        """Return whether the value keeps the limit; NaN never does."""
+        """Return whether the value keeps the limit. NaN never does."""
         return self._keeps(self.value)
 
     def as_row(self) -> dict[str, Value]:
@@ -165,7 +165,7 @@ class ExperimentOutcome:
 
 
 class Experiment(Protocol):
-    """One claim and the way to answer it."""
+    """One claim and the way to test it."""
 
     @property
     def name(self) -> str:
@@ -176,7 +176,7 @@ class Experiment(Protocol):
         """The claim, one line."""
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Answer the claim; must be repeatable for a seed and resumable by cells.
+        """Answer the claim. Must be repeatable for a seed and resumable by cells.
 
         Everything that is computed or measured is a cell: the outcome follows from cells alone.
         """
@@ -195,7 +195,7 @@ class OnPublicData(Protocol):
 
 
 def conduct(experiment: Experiment, settings: Settings) -> Mapping[str, object]:
-    """Run an experiment and write `OUT/summary.json`; the summary is returned.
+    """Run an experiment and write `OUT/summary.json`. The summary is returned.
 
     Raises:
         UndeclaredFileError: it read a file that its cells do not depend on.
@@ -256,7 +256,7 @@ def tables(outcome: ExperimentOutcome) -> dict[str, list[Row]]:
 def provenance(settings: Settings, data_files: Iterable[Path]) -> Mapping[str, object]:
     """Versions, data hashes, seed and machine: what is needed to run it again.
 
-    `dirty` says whether code differed from the commit.
+    `dirty` is true if code differed from the commit.
     """
     changed = _git("status", "--porcelain", "--", *CODE)
     return {
@@ -271,11 +271,11 @@ def provenance(settings: Settings, data_files: Iterable[Path]) -> Mapping[str, o
 
 
 CODE = (":/client", ":/server", ":/shared", ":/simulations", ":/pyproject.toml")
-"""What git is asked about, from the top of the repository."""
+"""Paths given to git, from the top of the repository."""
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git answers about this file's repository; None where there is none."""
+    """Return git's output for this file's repository. None outside of a repository."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    return answer.stdout.strip() if answer.returncode == 0 else None
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    return result.stdout.strip() if result.returncode == 0 else None

@@ -21,7 +21,7 @@ PERCENT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """A comparison of our errors with theirs, case by case; below 0 is better.
+    """A comparison of our errors with theirs, case by case. Below 0 is better.
 
     Attributes:
         mean: of all cases.
@@ -56,7 +56,7 @@ class PairedComparison:
         theirs: ArrayLike | None = None,
         strata: Sequence[object] | None = None,
     ) -> "PairedComparison":
-        """Change in the unit of the errors, [cases]; without `theirs` the errors themselves.
+        """Change in the unit of the errors, [cases]. Without `theirs` the errors themselves.
 
         Args:
             ours: errors of each case.

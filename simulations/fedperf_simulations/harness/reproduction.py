@@ -1,7 +1,7 @@
 """Reproduces all claims: every experiment is run and verified in a process of its own.
 
-One that fails or lacks its data says why and stops no other. What is kept from an earlier run
-is used where it still fits, so an interrupted reproduction goes on.
+An experiment that fails or lacks its data reports the reason and stops no other. Cells of an
+earlier run are used where they still fit, so an interrupted reproduction goes on.
 
 The claims page is HTML for people and JSON for programs. It has no scripts and loads nothing.
 """
@@ -60,12 +60,12 @@ class Claim:
 
     @property
     def is_wrong(self) -> bool:
-        """Return whether it failed, or is not what its cells say."""
+        """Return whether it failed, or differs from its cells."""
         return self.standing in {ClaimStatus.FAILED, ClaimStatus.DIFFERENT}
 
     @property
     def targets(self) -> Sequence[Row]:
-        """Promised figures beside those that were reached."""
+        """Promised figures and reached ones."""
         return self.summary["targets"] if self.summary else ()
 
     def as_row(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ def reproduced(
     experiments: Sequence[tuple[str, Experiment]],
     settings: Settings,
     *,
-    say: Callable[[str], None],
+    announce: Callable[[str], None],
     process: Process | None = None,
 ) -> Iterator[Claim]:
     """Run and verify all of them, one after the other.
@@ -106,13 +106,13 @@ def reproduced(
     Args:
         experiments: each with the command that runs it.
         settings: of each; its results are in a folder of its own below `settings.out`.
-        say: told what goes on, a line each.
+        announce: receives the progress, a line each.
         process: runs the program; by default as a process.
     """
     for command, experiment in experiments:
-        say(f"{experiment.name}: {experiment.claim}")
+        announce(f"{experiment.name}: {experiment.claim}")
         claim = _reproduced(command, experiment, settings, process or _process)
-        say(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
+        announce(f"{experiment.name}: {claim.standing} after {claim.seconds:.0f} s {claim.reason}")
         yield claim
 
 
@@ -157,7 +157,7 @@ def _process(arguments: Sequence[str], log: Path) -> int:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "nothing said"
+    return lines[-1] if lines else "no output"
 
 
 HEADS = (
@@ -181,10 +181,10 @@ _PAGE = """{% extends "page" %}
 <h1>All claims</h1>
 <p class="sub">{{ claims|length }} experiments and benchmarks;
 {{ holding }} of {{ targets }} targets hold.
-Every figure follows from kept cells, which stand beside each summary.</p>
+Every figure follows from kept cells, which are stored with each summary.</p>
 <p class="note">Value and median are over the cases of a comparison, with 95 % bootstrap intervals
-that resample cases. "One left out" is the value without the case (or job) that speaks most for us.
-"Better" counts the cases that became better.</p>
+that resample cases. "One left out" is the value without the case (or job) that favours us most.
+"Better" counts the cases that improved.</p>
 {% for claim, origin, rows in claims %}
 <section class="card"><h2>{{ claim.name }}: {{ claim.standing }}</h2>
 <p>{{ claim.claim }}</p>

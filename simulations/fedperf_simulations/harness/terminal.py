@@ -20,7 +20,7 @@ Timer = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class ProgressStage:
-    """One stage that is going on; `advance` moves its bar, `say` changes its words."""
+    """One running stage. `advance` moves its bar, `announce` changes its text."""
 
     _progress: Progress
     _task: TaskID
@@ -30,7 +30,7 @@ class ProgressStage:
         """Move the bar."""
         self._progress.advance(self._task, by)
 
-    def say(self, words: str) -> None:
+    def announce(self, words: str) -> None:
         """Show what is going on now."""
         self._progress.update(self._task, description=f"{self._title}: {words}")
 
@@ -47,7 +47,7 @@ class Stages:
     def stage(
         self, name: str, title: str, *, total: float | None = None
     ) -> Iterator[ProgressStage]:
-        """Yield a stage; without `total` the bar only shows that it goes on."""
+        """Yield a stage. Without `total` the bar only shows that it goes on."""
         task = self.progress.add_task(title, total=total)
         began = self.timer()
         yield ProgressStage(self.progress, task, title)
@@ -71,11 +71,11 @@ def stages_shown(timer: Timer, console: Console | None = None) -> Iterator[Stage
 
 @contextmanager
 def bar(title: str, total: float) -> Iterator[Callable[[str], None]]:
-    """Yield one bar on the standard error; yields what to call, with words, after each step."""
+    """Yield one bar on the standard error. Yields what to call, with words, after each step."""
     with stages_shown(time.monotonic) as stages, stages.stage(title, title, total=total) as stage:
 
         def advance(words: str) -> None:
-            stage.say(words)
+            stage.announce(words)
             stage.advance()
 
         yield advance

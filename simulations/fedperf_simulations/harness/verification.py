@@ -2,7 +2,7 @@
 
 Cells are read and never computed. The experiment's own code makes rows, targets and cases of them
 once more, and every difference is a line. A difference is a cell that is missing, edited, or of
-other code, data or versions, or a value that the cells do not say.
+other code, data or versions, or a value that does not follow from the cells.
 """
 
 import math
@@ -25,7 +25,7 @@ from fedperf_simulations.harness.experiment import (
 )
 
 CLOSE = 1e-9
-"""Relative; sums of floats differ by less between processors."""
+"""Relative. Sums of floats differ by less between processors."""
 
 MOST_SHOWN = 20
 """Differences of values that have a line each."""
@@ -50,7 +50,7 @@ def read_summary(out: Path) -> Summary:
 
 
 def differences(experiment: Experiment, out: Path, *, data: Path | None) -> Iterator[str]:
-    """A line for every difference between the summary and what is kept; none where all is well.
+    """A line for every difference between the summary and what is kept. None where all is well.
 
     Raises:
         InvalidInputError: there is no summary, or a public file is missing.
@@ -106,14 +106,14 @@ def _names(used: Mapping[str, str], named: Mapping[str, str]) -> Iterator[str]:
 def _rows(name: str, there: Sequence[Summary], recomputed: Sequence[Summary]) -> Iterator[str]:
     """Values of a table that differ."""
     if len(there) != len(recomputed):
-        yield f"{name}: the summary has {len(there)}, the cells say {len(recomputed)}"
+        yield f"{name}: the summary has {len(there)}, the cells give {len(recomputed)}"
         return
     for place, (row, other) in enumerate(zip(there, recomputed, strict=True)):
         for column in dict.fromkeys([*row, *other]):
             summarized, stored = row.get(column), other.get(column)
             if not _same(summarized, stored):
                 what = f"{name} {place}, {column}: the summary has {summarized!r}"
-                yield f"{what}, the cells say {stored!r}"
+                yield f"{what}, the cells give {stored!r}"
 
 
 def _same(one: object, other: object) -> bool:

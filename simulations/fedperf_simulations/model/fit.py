@@ -38,7 +38,7 @@ class InvalidTrainingDataError(InvalidInputError):
 
 
 class TrainingDivergedError(FedperfError):
-    """The loss became non-finite; the model's weights are of no use."""
+    """The loss became non-finite. The model's weights are of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class FitReport:
 
 
 def huber_per_sample(predicted: Tensor, target: Tensor) -> Tensor:
-    """Loss per sample [samples]; never reduced here, since privacy clips per sample."""
+    """Loss per sample [samples]. Never reduced here, since privacy clips per sample."""
     return functional.huber_loss(predicted, target, reduction="none", delta=HUBER_DELTA)
 
 
@@ -86,9 +86,9 @@ def fit(
     learning_rate: float = 2e-3,
     on_progress: Progress | None = None,
     weights: NDArray[np.floating] | None = None,
-    questions: NDArray[np.integer] | None = None,
+    query_numbers: NDArray[np.integer] | None = None,
 ) -> FitReport:
-    """Train `model` in place by Adam with a one-cycle schedule; it ends in evaluation mode.
+    """Train `model` in place by Adam with a one-cycle schedule. It ends in evaluation mode.
 
     Args:
         model: changed in place.
@@ -98,18 +98,20 @@ def fit(
         seed: of batches and dropout.
         batch_size: plans per step.
         learning_rate: peak of the schedule.
-        on_progress: told after every epoch.
+        on_progress: called after every epoch.
         weights: relative weight of every sample; equal if None.
-        questions: a number per plan, the same for plans of one workflow on one cluster. Where
-            it is given, how such plans differ counts as much as what each of them takes,
-            because choosing among them is what a cost model is for (`huber_within`).
+        query_numbers: a number per plan, the same for plans of one workflow on one cluster. Where
+            it is given, differences between such plans count as much as their run times, because a
+            cost model serves to choose among them (`huber_within`).
 
     Raises:
         InvalidTrainingDataError: see the module.
         TrainingDivergedError: a loss was not finite.
     """
     targets, importance = _checked(graphs, log_seconds, weights)
-    query_indices = None if questions is None else torch.from_numpy(np.asarray(questions, np.int64))
+    query_indices = (
+        None if query_numbers is None else torch.from_numpy(np.asarray(query_numbers, np.int64))
+    )
     if not (epochs > 0 and batch_size > 0 and 0 < learning_rate < float("inf")):
         raise InvalidTrainingDataError(
             "epochs, batch_size and learning_rate must be positive, got "
@@ -123,7 +125,7 @@ def fit(
     losses: list[float] = []
     model.train()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # dropout knows no other generator
+        torch.manual_seed(seed)  # dropout supports no other generator
         generator = torch.Generator().manual_seed(seed)
         for epoch in range(1, epochs + 1):
             total = 0.0
@@ -163,7 +165,7 @@ def predict(model: GGFN, graphs: Sequence[Features], batch_size: int = 256) -> N
 
 
 def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> float:
-    """Return one optimizer step on the mean of `losses`; returns their sum."""
+    """Return one optimizer step on the mean of `losses`. Returns their sum."""
     total = float(losses.detach().sum())
     if not abs(total) < float("inf"):
         raise TrainingDivergedError(f"the loss of a batch of {len(losses)} plans is {total}")
@@ -175,15 +177,15 @@ def _step(model: GGFN, optimizer: torch.optim.Optimizer, losses: Tensor) -> floa
 
 
 def _batches(
-    lengths: Tensor, questions: Tensor | None, batch_size: int, generator: torch.Generator
+    lengths: Tensor, query_numbers: Tensor | None, batch_size: int, generator: torch.Generator
 ) -> list[Tensor]:
     """Return every sample once, in random batches of plans of similar length.
 
     Shuffled, cut into buckets of several batches, sorted by length inside a bucket.
     """
     shuffled = torch.randperm(len(lengths), generator=generator)
-    if questions is not None:
-        shuffled = _together(shuffled, questions, generator)
+    if query_numbers is not None:
+        shuffled = _together(shuffled, query_numbers, generator)
     batches: list[Tensor] = []
     for bucket in torch.split(shuffled, batch_size * _BUCKET_BATCHES):
         by_length = bucket[torch.argsort(lengths[bucket], stable=True)]
@@ -192,10 +194,10 @@ def _batches(
     return [batches[index] for index in order]
 
 
-def _together(shuffled: Tensor, questions: Tensor, generator: torch.Generator) -> Tensor:
+def _together(shuffled: Tensor, query_numbers: Tensor, generator: torch.Generator) -> Tensor:
     """Return the samples in random order with few plans of one query next to each other."""
-    by_query = shuffled[torch.argsort(questions[shuffled], stable=True)]
-    _, sizes = torch.unique_consecutive(questions[by_query], return_counts=True)
+    by_query = shuffled[torch.argsort(query_numbers[shuffled], stable=True)]
+    _, sizes = torch.unique_consecutive(query_numbers[by_query], return_counts=True)
     places = torch.cat([torch.arange(size) for size in sizes.tolist()])
     handful = torch.cumsum(places % _TOGETHER == 0, 0) - 1
     order = torch.randperm(int(handful[-1]) + 1, generator=generator)

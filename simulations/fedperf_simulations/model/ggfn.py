@@ -102,16 +102,16 @@ def collate(graphs: Sequence[Features]) -> Batch:
     lengths = torch.tensor([len(graph.order) for graph in graphs])
     lengths, places = torch.sort(lengths, descending=True, stable=True)
     ordered = [graphs[place] for place in places.tolist()]
-    starts = torch.cumsum(lengths, 0) - lengths
+    startups = torch.cumsum(lengths, 0) - lengths
     samples = torch.repeat_interleave(torch.arange(len(graphs)), lengths)
-    times = torch.arange(len(samples)) - starts[samples]
+    times = torch.arange(len(samples)) - startups[samples]
     batch_sizes = torch.bincount(times)
     offsets = torch.cumsum(batch_sizes, 0) - batch_sizes
     rows = offsets[times] + samples
     operators = torch.from_numpy(np.concatenate([graph.operators for graph in ordered]))
     edges = torch.from_numpy(
         np.concatenate(
-            [graph.edges + start for graph, start in zip(ordered, starts.tolist(), strict=True)],
+            [graph.edges + start for graph, start in zip(ordered, startups.tolist(), strict=True)],
             axis=1,
         )
     )
@@ -188,7 +188,7 @@ class GGFN(nn.Module):
 
 
 def save_model(path: Path, model: GGFN, *, model_version: int) -> None:
-    """Write the model's state as a checkpoint; errors as `save_checkpoint`."""
+    """Write the model's state as a checkpoint. Raises the errors of `save_checkpoint`."""
     save_checkpoint(path, Checkpoint(state_to_arrays(model), model_version))
 
 

@@ -22,7 +22,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.workflow.features import featurize
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import (
     WorkloadPart,
     one_per_workload,
@@ -43,7 +43,7 @@ ANCHORS = anchors_of(load_public_plans())
 @pytest.mark.timeout(600)
 def test_three_linearized_rounds_reduce_error_on_public_plans_by_five_percent() -> None:
     plans = load_public_plans()
-    before = error_on(model_from_arrays(load_limited_start().arrays), plans)
+    before = error_on(model_from_arrays(load_limited_model().arrays), plans)
     after = error_on(model_from_arrays(named_arrays(learnt())), plans)
     assert after <= 0.95 * before
 
@@ -56,7 +56,7 @@ def learnt() -> Weights:
     """Return the shared model after all rounds."""
     rounds = LinearizedAvg([featurize(each.plan, each.cluster) for each in ANCHORS])
     noise = SeededNoise([71])
-    start = load_limited_start().arrays
+    start = load_limited_model().arrays
     current: Weights = [start[name] for name in ARRAY_SHAPES]
     members = [history(part) for part in (WorkloadPart.ALDER, WorkloadPart.BIRCH)]
     for number in range(ROUNDS):

@@ -42,7 +42,7 @@ EXPERIMENT = _Counting()
 def test_find_of_unknown_experiment_lists_the_known_ones_of_its_kind() -> None:
     with pytest.raises(UnknownExperimentError) as caught:
         find(ExperimentKind.EXPERIMENT, "nothing", ENTRIES)
-    assert str(caught.value) == "no experiment 'nothing'; known are: drift"
+    assert str(caught.value) == "no experiment 'nothing'; available: drift"
 
 
 def test_run_of_unknown_experiment_prints_one_line_and_exits_with_3() -> None:
@@ -53,7 +53,7 @@ def test_run_of_unknown_experiment_prints_one_line_and_exits_with_3() -> None:
         check=False,
     )
     assert done.returncode == 3
-    assert done.stderr.startswith("error: no experiment 'nothing'; known are: ")
+    assert done.stderr.startswith("error: no experiment 'nothing'; available: ")
     assert done.stderr.count("\n") == 1
 
 
@@ -102,12 +102,12 @@ def test_verify_command_detects_an_edited_value_with_its_own_exit_code(
     ran = CliRunner().invoke(cli.app, ["run", "drift", "--out", str(tmp_path)])
     assert ran.exit_code == 0, ran.output
     good = CliRunner().invoke(cli.app, ["verify", str(tmp_path)])
-    assert (good.exit_code, good.output) == (0, "drift: what 1 kept cells say\n")
+    assert (good.exit_code, good.output) == (0, "drift: what 1 kept cells give\n")
     summary = tmp_path / "summary.json"
     summary.write_bytes(summary.read_bytes().replace(b'"seed": 0', b'"seed": 1', 1))
     bad = CliRunner().invoke(cli.app, ["verify", str(tmp_path)])
     assert bad.exit_code == DIFFERENT
-    assert bad.output == "rows 0, seed: the summary has 1, the cells say 0\n"
+    assert bad.output == "rows 0, seed: the summary has 1, the cells give 0\n"
     as_json = CliRunner().invoke(cli.app, ["verify", str(tmp_path), "--json"])
     assert as_json.exit_code == DIFFERENT
     assert len(orjson.loads(as_json.output)["differences"]) == 1
@@ -120,7 +120,7 @@ def test_reproduce_command_prints_a_table_writes_a_page_and_sets_exit_code(
     claim = Claim("drift", "things change", ClaimStatus(standing), "as told")
     monkeypatch.setattr(experiments, "ENTRIES", ENTRIES[:1])
     monkeypatch.setattr(experiments, "load", lambda entry: EXPERIMENT)
-    monkeypatch.setattr(reproduction, "reproduced", lambda *_, say: [claim])
+    monkeypatch.setattr(reproduction, "reproduced", lambda *_, announce: [claim])
     options = ["reproduce", "--quick", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.app, options)
     assert result.exit_code == code, result.output

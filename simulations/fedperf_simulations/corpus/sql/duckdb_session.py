@@ -1,7 +1,7 @@
 """The process of one DuckDB session: `python -m ...duckdb_session DIRECTORY DATA`.
 
-Every run's JSON profile is kept, one a line, as `fedperf ingest` reads them; a query that
-DuckDB answers from statistics alone has none.
+Every run's JSON profile is kept, one a line, as `fedperf ingest` reads them; a query that DuckDB
+computes from statistics alone has none.
 """
 
 import sys

@@ -105,7 +105,7 @@ TABLES: Mapping[str, ShopTable] = {
 }
 
 FACTS = ("entries", "purchases", "reviews", "clicks")
-"""Tables that queries start from, the first with the most to join."""
+"""First tables of queries. The one with the most joins comes first."""
 
 _VALUES = {
     "channel": ("web", "app", "phone", "desk"),
@@ -120,7 +120,7 @@ _DAYS = 1_500
 
 @dataclass(frozen=True, slots=True)
 class JoinedTables:
-    """Tables joined along keys: what FROM says, and which they are; columns are `table.column`."""
+    """Tables joined along keys: the FROM clause and the tables. Columns are `table.column`."""
 
     text: str
     tables: tuple[str, ...]
@@ -213,7 +213,7 @@ def condition(rng: np.random.Generator, table: str, *, keeps: float | None = Non
 
 
 def conditions(rng: np.random.Generator, source: JoinedTables, least: int, most: int) -> str:
-    """Return a WHERE of some conditions; empty for none."""
+    """Return a WHERE of some conditions. Empty for none."""
     count = int(rng.integers(least, most + 1))
     parts = [condition(rng, pick(rng, source.tables)) for _ in range(count)]
     return f" WHERE {' AND '.join(parts)}" if parts else ""
@@ -550,7 +550,7 @@ def _compared(rng: np.random.Generator) -> _Draft:
 
 
 def _outer(rng: np.random.Generator) -> _Draft:
-    """Return all of a table beside sums of another, where there are any."""
+    """Return all rows of a table with sums of another, where there are any."""
     child, parent, key = _link(rng)
     number = f"{child}.{pick(rng, list(TABLES[child].numbers))}"
     sums = f"SELECT {child}.{key} AS k, SUM({number}) AS v, COUNT(*) AS n FROM {child}"
@@ -613,4 +613,4 @@ _KINDS: Mapping[str, tuple[Callable[[np.random.Generator], _Draft], float]] = {
     "uneven": (_uneven, 0.3),
     "turned": (_turned, 0.06),
 }
-"""How each kind is drawn, and a guess of DuckDB's core seconds for a million rows that it reads."""
+"""The generator of each kind, and DuckDB's estimated core seconds per million rows read."""

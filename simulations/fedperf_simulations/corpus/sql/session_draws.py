@@ -119,7 +119,7 @@ class SessionDesign:
 
 
 def _held_out(number: int, seed: int) -> SqlSession:
-    """Each size in Parquet and natively; the last session is Spark's, on the smaller size."""
+    """Each size in Parquet and natively. The last session is Spark's, on the smaller size."""
     del seed  # what is judged is fixed
     is_spark = number == len(HELD_OUT_ROWS) * 2
     rows = HELD_OUT_ROWS[0 if is_spark else number // 2]
@@ -195,14 +195,14 @@ def _step(
 
 
 def _small(rng: np.random.Generator, seed: int) -> list[SqlStep]:
-    """Queries that cost little but their start, one after the other."""
+    """Queries whose cost is mostly startup, one after the other."""
     tables = TableSet(SCHEMA, ROWS[0], Storage.PARQUET)
     numbers = rng.choice(FAMILIES, 6, replace=False).tolist()
     return [_step(drawn_query(each, seed), tables, rng, Platform.SPARK) for each in numbers]
 
 
 def _cached(rng: np.random.Generator, seed: int) -> list[SqlStep]:
-    """Return a table in memory, and what is asked of it."""
+    """Return a table in memory and its queries."""
     tables = TableSet(SCHEMA, ROWS[int(rng.integers(2, 5))], Storage.PARQUET)
     table = pick(rng, ("entries", "purchases"))
     asking = (drawn_query(each, seed) for each in rng.permutation(FAMILIES).tolist())

@@ -49,7 +49,7 @@ from fedperf_simulations.corpus.sql.spark_session import EVENTS
 from fedperf_simulations.corpus.sql.tables import prepare_tables
 from fedperf_simulations.harness.terminal import bar
 
-BESIDE_QUERIES = "a job beside queries"
+MIXED_WITH_QUERIES = "a job beside queries"
 NO_PROFILE = "no profile: answered from statistics, or called off"
 
 
@@ -131,7 +131,7 @@ def _of_duckdb(
 def _of_spark(
     directory: Path, session: SqlSession, record: SessionRecord
 ) -> Iterator[SqlRun | SkippedRecord]:
-    """Yield each execution belongs to the step in whose time it began; what Spark counts stays."""
+    """Yield each execution belongs to the step in whose time it began. What Spark counts stays."""
     numbers: Counter[int] = Counter()
     for place, _ in find_sources([directory / EVENTS], []):
         for run in open_source(place).read():
@@ -139,7 +139,7 @@ def _of_spark(
                 yield run
                 continue
             if run.origin.record.startswith("job "):
-                yield SkippedRecord(run.origin.record, BESIDE_QUERIES)
+                yield SkippedRecord(run.origin.record, MIXED_WITH_QUERIES)
                 continue
             position = _step_at(run, record.steps)
             if position is None:
@@ -171,7 +171,7 @@ def _moment(seconds: float) -> datetime:
 
 
 def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, str]) -> None:
-    """Write runs as one history file; sessions that a file there has, and these runs not, stay.
+    """Write runs as one history file. Sessions that a file there has, and these runs not, stay.
 
     Beyond the columns of a history: `session`, `table_rows`, `storage`, `outcome`,
     `host_busy_cores` and `run_seconds`.
@@ -197,7 +197,7 @@ def write_runs(runs: Sequence[SqlRun], path: Path, *, provenance: Mapping[str, s
 
 
 def sessions_in(path: Path) -> frozenset[str]:
-    """Names of the sessions that a file of `write_runs` holds; none where there is no file."""
+    """Names of the sessions that a file of `write_runs` holds. None where there is no file."""
     if not path.exists():
         return frozenset()
     return frozenset(parquet.read_table(path, columns=["session"])["session"].to_pylist())
@@ -232,7 +232,7 @@ class SessionSummary:
         sessions: of the design.
         failed: of them without a record.
         executions: that were read.
-        disturbed: of them beside more than `DISTURBED_CORES` of interference.
+        disturbed: of them with more than `DISTURBED_CORES` of interference.
         failed_steps: steps that ended with an error, by its kind.
         skipped: records that gave no execution, by reason.
     """
@@ -246,12 +246,12 @@ class SessionSummary:
 
 
 def measure_sessions(design: SessionDesign, out: Path, *, measured: Collection[str] = ()) -> None:
-    """Run every session of the design that `out` lacks; safe to kill and repeat.
+    """Run every session of the design that `out` lacks. Safe to kill and repeat.
 
     Args:
         design: the sessions.
         out: where the engines' own logs are kept.
-        measured: sessions that are known from elsewhere and not run again.
+        measured: sessions that were measured elsewhere and are not run again.
 
     Raises:
         ConfigurationError: another design was measured there.
@@ -313,7 +313,7 @@ def _require_design(design: SessionDesign, out: Path) -> None:
 
 
 def _run(session: SqlSession, out: Path) -> None:
-    """Leave the session's directory whole, or with what its process said and no record."""
+    """Leave the session's directory complete, or with its process's output and no record."""
     unfinished = out / f"{session.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()

@@ -2,7 +2,7 @@
 
 A session is data, a function of its kind, number and seed (`session_draws`). A process of its own
 carries it out (`duckdb_session`, `spark_session`) and leaves a record of each step. `StepClock`
-takes the steps and records when each ran, beside which others, and how it ended.
+takes the steps and records when each ran, which others ran at that time, and how it ended.
 """
 
 import os
@@ -43,7 +43,7 @@ class Outcome(StrEnum):
     """The outcome of a query: the place its rows go to."""
 
     COLLECT = "collect"
-    """They come to the program that asked."""
+    """The rows are returned to the calling program."""
 
     COMMAND = "command"
     """A statement that gives none worth having."""
@@ -69,8 +69,8 @@ class SqlStep:
     Attributes:
         family: which text it came from; its executions carry it as their workload.
         text: the SQL.
-        tables: what it asks.
-        outcome: what becomes of its rows.
+        tables: that it reads.
+        outcome: what is done with its rows.
         runs: how often it runs in a row; the median counts.
     """
 
@@ -110,7 +110,7 @@ class SqlSession:
 
     @property
     def tables(self) -> tuple[TableSet, ...]:
-        """All that it asks, sorted."""
+        """All tables that it reads, sorted."""
         return tuple(sorted({step.tables for step in self.steps}))
 
 
@@ -135,7 +135,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """The record that a session's process leaves beside the engine's own logs.
+    """The record of a session's process, stored with the engine's own logs.
 
     Attributes:
         machine_speed: of one core, as `ClusterConfig` has it, before the session.
@@ -178,7 +178,7 @@ def records_of(
     is_alive: Callable[[], bool] = lambda: True,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Iterator[StepRecord]:
-    """Take every step, run by run, while the engine lives; a step that fails ends alone.
+    """Take every step, run by run, while the engine lives. A step that fails ends alone.
 
     Args:
         session: whose steps.
@@ -196,7 +196,7 @@ def records_of(
                 with _time_limit(longest_seconds, call_off):
                     take(position, step, run)
                 done += 1
-        except Exception as failure:  # whatever an engine raises
+        except Exception as failure:  # any error of an engine
             error = type(failure).__name__
         ended = time.time()
         busy = watch.busy_cores_since_begin()

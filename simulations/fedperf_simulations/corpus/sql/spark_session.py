@@ -1,8 +1,8 @@
 """The process of one Spark session: `python -m ...spark_session DIRECTORY DATA`.
 
-Spark runs in local mode with the session's heap, so that small memory spills, and writes
-its own event log, rolling and compressed, as clusters do. Tables that are read from text have
-the types that Parquet has; queries begin when all tables are known.
+Spark runs in local mode with the session's heap, so that small memory spills, and writes its own
+event log, rolling and compressed, as clusters do. Tables that are read from text have the types
+that Parquet has. Queries begin when all tables are registered.
 """
 
 import os
@@ -132,7 +132,7 @@ def _register_functions(spark: "SparkSession") -> None:
     def label_of(number: int | None) -> str:
         return "odd" if number is not None and number % 2 else "even"
 
-    # Spark reads these annotations, and knows no parameters of them.
+    # Spark reads these annotations, and supports no parameters of them.
     def net_of(first: pd.Series, second: pd.Series) -> pd.Series:
         return first * (1 - second)
 
@@ -159,8 +159,8 @@ def _spread_of(group: "pd.DataFrame") -> "pd.DataFrame":
 def _answers(spark: Any) -> bool:  # noqa: ANN401 - Py4J has no types
     """Return whether the JVM lives: one that ran out of memory may have ended."""
     try:
-        spark.sparkContext.defaultParallelism  # noqa: B018 - asks it
-    except Exception:  # whatever Py4J raises where nobody listens
+        spark.sparkContext.defaultParallelism  # noqa: B018 - reading it calls Spark
+    except Exception:  # any error of Py4J without a listener
         return False
     return True
 

@@ -37,7 +37,7 @@ class Storage(StrEnum):
 
 
 MOST_ROWS = {Storage.PARTS: 5_000_000, Storage.CSV: 5_000_000, Storage.JSON: 1_000_000}
-"""Of the largest table in a storage; others have no limit."""
+"""Rows of the largest table in a storage. Others have no limit."""
 
 _COPIES = {
     Storage.PARQUET: "'.parquet' (FORMAT parquet)",
@@ -45,7 +45,7 @@ _COPIES = {
     Storage.CSV: "'.csv' (FORMAT csv, HEADER)",
     Storage.JSON: "'.json' (FORMAT json)",
 }
-"""Ending of the files, and what DuckDB is told."""
+"""Suffix of the files, and the option of DuckDB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,7 +92,7 @@ def texts(file: str) -> dict[str, str]:
 
 
 def prepare_tables(tables: TableSet, directory: Path) -> Path:
-    """Write the tables that the directory lacks; where they lie."""
+    """Write the tables that the directory lacks. Where they lie."""
     import duckdb
 
     path = directory / tables.name
@@ -119,7 +119,7 @@ def prepare_tables(tables: TableSet, directory: Path) -> Path:
 
 
 _FILES = {"judged_tpch": "tpch", "judged_orders": "tpch", "judged_telemetry": "telemetry"}
-"""The schema that each file of texts asks."""
+"""The schema that the queries of each file read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class HeldOutQuery:
 
     Attributes:
         family: the name that its executions carry as their workload.
-        schema: of the tables that it asks.
+        schema: of the tables that it reads.
         text: SQL that DuckDB and Spark run alike.
     """
 

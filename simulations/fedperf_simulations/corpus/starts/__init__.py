@@ -1,1 +1,1 @@
-"""The starts that are trained on what was measured, and what may be claimed of them."""
+"""The models pretrained on the measurements, and their measured accuracy."""

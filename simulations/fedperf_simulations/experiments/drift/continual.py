@@ -27,7 +27,7 @@ from fedperf_simulations.experiments.drift.sequences import DriftSequence, Segme
 
 TRAINING_SHARE = 0.7
 STEPS = 400
-"""Per segment, whatever its size."""
+"""Steps per segment of any size."""
 DP_STEPS = 100
 """The same where training is private: fewer steps of more rows, for less noise."""
 
@@ -110,7 +110,7 @@ class ReplicatedSequence:
         return [np.random.default_rng([*seed, *purpose]) for seed in self.seeds]
 
     def untrained(self) -> SeedModels:
-        """Return the untrained models that every method starts from."""
+        """Return the untrained models with which every method begins."""
         return SeedModels.draw(self.drift.columns.inputs, self.generators(1))
 
     def errors(self, models: SeedModels) -> dict[str, Floats]:
@@ -124,9 +124,9 @@ class ReplicatedSequence:
     def _segment_errors(
         self, models: SeedModels, segment: Sequence[SegmentSplit]
     ) -> dict[str, Floats]:
-        answers = models.answers([each.test.inputs for each in segment])
+        predictions = models.predictions([each.test.inputs for each in segment])
         truth = np.stack([each.test.targets for each in segment])
-        off = self.drift.unit * (np.stack(answers) - truth).astype(np.float64)
+        off = self.drift.unit * (np.stack(predictions) - truth).astype(np.float64)
         return {
             MAE: np.abs(off).mean(axis=1),
             MAPE: 100 * np.abs(np.expm1(off)).mean(axis=1),
@@ -142,7 +142,7 @@ def learn(
     Args:
         course: to learn.
         method: of not forgetting.
-        ewc: weight of elastic weight consolidation beside it, None for none.
+        ewc: weight of additional elastic weight consolidation, None for none.
     """
     models, errors = course.untrained(), []
     stored: list[list[Sequence[Records]]] = [[] for _ in course.seeds]
@@ -169,10 +169,10 @@ def training_plans(
     """The rows of all steps of a segment, [seeds, steps, rows, inputs] and [seeds, steps, rows].
 
     Args:
-        course: that is learnt.
+        course: that is learned.
         method: of not forgetting.
         place: of the segment.
-        models: as they are before it: the teachers.
+        models: before the segment: the teachers.
         stored: of the earlier segments, by seed.
     """
     sampled_plans = []
@@ -197,7 +197,7 @@ def close(
     models: SeedModels,
     stored: Sequence[list[Sequence[Records]]],
 ) -> None:
-    """Keep of a segment what the method keeps; nothing else of it is looked at again."""
+    """Keep of a segment what the method keeps. Nothing else of it is looked at again."""
     for seed, (split, rng) in enumerate(
         zip(course.splits[place], course.generators(2, place), strict=True)
     ):
@@ -208,7 +208,7 @@ def close(
 def teacher(models: SeedModels, seed: int) -> Teacher:
     """Return the model of one seed as it is now."""
     alone = models.of_seed(seed)
-    return lambda inputs: alone.answers([inputs])[0]
+    return lambda inputs: alone.predictions([inputs])[0]
 
 
 def over_time(errors: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
@@ -260,5 +260,5 @@ def by_step(values: NDArray[np.float32], steps: int) -> Tensor:
 
 
 def _stacked(parts: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Rows of a step beside each other, seeds in front."""
+    """Concatenate the rows of a step. Seeds are the first axis."""
     return torch.stack([torch.cat(list(of_seed), dim=1) for of_seed in parts])

@@ -1,4 +1,4 @@
-"""Experiment: forgetting in a drifting sequence learnt segment by segment, and its remedies.
+"""Experiment: forgetting in a drifting sequence learned segment by segment, and its remedies.
 
 Part `mlp`: a small network on tables (`batched_mlp`), on sequences of real drift. An organization
 replaces its platform five times (TOKIO, to bandwidth and to wall time, and backwards), one system
@@ -6,18 +6,18 @@ changes under its probes (cori3), another job arrives (c3o-job). Every method ma
 A row is a mean over five seeds of split, untrained model and draws. The standard deviations over
 them are a table of their own.
 
-"x naive" says how many times smaller the final error is than without any rehearsal. So the row of
+"x naive" is the final error without any rehearsal, divided by that of the row. So the row of
 "cumulative", which keeps every row, is the ceiling of the sequence. It is near 3 where platforms or
 jobs are replaced, and about 1.2 on cori3, where one system drifts in place. Twice as good as naive
 is out of reach there, in this metric.
 
-Epsilon is for adding or removing one record of a segment, and a record is in one segment only.
-Beside "private inputs + teacher" it is pure and covers the inputs alone: that teacher saw raw rows
+Epsilon is for adding or removing one record of a segment, and a record is in one segment only. In
+rows "private inputs + teacher" it is pure and covers the inputs alone: that teacher saw raw rows
 and could not be released. Where the teacher is private too, epsilon covers inputs and training
 together, at delta 1e-5. So it covers the "shared" model, which learns nothing else. "home" is what
 an organization makes of that model with its own raw rows and keeps. A record is a run, which is NOT
-the unit of fedperf's promise; a column says so in every row. Rehearsing released rows costs nothing
-more, whatever the number of segments.
+the unit of fedperf's promise. A column states it in every row. Rehearsing released rows costs
+nothing more for any number of segments.
 
 Part `ggfn`: the product's model and rounds in a year of ten large organizations at epsilon 1, by
 workload, as promised; see `federated_drift`. Parts `reports` and `home`: detection of drift, in a
@@ -117,7 +117,7 @@ EPSILON: Mapping[str, float] = {
     **{private(each): each for each in EPSILONS},
     **{chained(each, whose): each.together for each in PROMISES for whose in (SHARED, HOME)},
 }
-"""What a method releases of a record, where it releases anything."""
+"""The part of a record that each method releases."""
 
 
 NOTES = (
@@ -125,7 +125,7 @@ NOTES = (
     "ggfn: half of the public anchors are looked at in a container of half the speed, a constant "
     "that was chosen with the segment of half a core in mind",
     "home: variants of the detector were compared on the year of I/O probes by which it is judged; "
-    "made-up streams stand beside them",
+    "made-up streams are listed with them",
 )
 
 
@@ -136,7 +136,7 @@ class DriftExperiment:
     claim = "continual learning is 2x better than naive retraining over the whole sequence"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Rows of all parts; of `mlp` every sequence and group of methods has a cell."""
+        """Return the rows of all parts. In `mlp` every sequence and group of methods has a cell."""
         files = self.public_files(settings.data)
         tasks = [(name, group) for name in SEQUENCES for group in _groups(name)]
         by_sequence: dict[str, list[Row]] = {name: [] for name in SEQUENCES}
@@ -206,20 +206,20 @@ def _drift(settings: Settings, sequence: str) -> DriftSequence:
 
 
 def _baselines(course: ReplicatedSequence) -> Errors:
-    return _learnt(
+    return _learned(
         course, {NAIVE: Naive(), CUMULATIVE: FullReplay(is_even=False), FROZEN: Naive(True)}
     )
 
 
 def _raw(course: ReplicatedSequence) -> Errors:
     buffers = {raw(share): Buffer(int(share * course.training_rows)) for share in SHARES}
-    return _learnt(course, {**buffers, OWN: FullReplay(is_even=True)})
+    return _learned(course, {**buffers, OWN: FullReplay(is_even=True)})
 
 
 def _private(course: ReplicatedSequence) -> Errors:
     columns = course.drift.columns
     inputs = {private(each): TeacherLabelledInputs(columns, each) for each in EPSILONS}
-    return _learnt(course, {**inputs, RANDOM: TeacherLabelledInputs(columns, None)})
+    return _learned(course, {**inputs, RANDOM: TeacherLabelledInputs(columns, None)})
 
 
 def _chains(course: ReplicatedSequence) -> Errors:
@@ -233,10 +233,10 @@ def _chains(course: ReplicatedSequence) -> Errors:
 def _regularized(course: ReplicatedSequence) -> Errors:
     pulled = {f"EWC {each:g}": learn(course, Naive(), ewc=each) for each in CONSOLIDATIONS}
     dark = Buffer(int(0.05 * course.training_rows), is_dark=True)
-    return {**_learnt(course, {DARK: dark}), **pulled}
+    return {**_learned(course, {DARK: dark}), **pulled}
 
 
-def _learnt(course: ReplicatedSequence, methods: Mapping[str, RehearsalMethod]) -> Errors:
+def _learned(course: ReplicatedSequence, methods: Mapping[str, RehearsalMethod]) -> Errors:
     return {name: learn(course, method) for name, method in methods.items()}
 
 
@@ -248,7 +248,7 @@ GROUPS: Mapping[str, Callable[[ReplicatedSequence], Errors]] = {
     "private-teacher": _chains,
     REGULARIZED: _regularized,
 }
-"""Methods that are computed together; those of `REGULARIZED` on one sequence only."""
+"""Methods that are computed together. Those of `REGULARIZED` on one sequence only."""
 
 
 def _rows(tables: Mapping[str, DriftTable]) -> list[Row]:
@@ -280,7 +280,7 @@ LEAST_FACTOR: Mapping[tuple[str, str], float] = {
     (C3O_JOB, PRIVATE1): 1.4,
     (CORI, PRIVATE1): 1.0,
 }
-"""How many times better than naive."""
+"""Target ratios of the naive method's error to the method's."""
 
 MOST_WORSE: Mapping[tuple[str, str], float] = {
     (FLEET_PERF, RAW5): 10,

@@ -1,12 +1,11 @@
 """Part `ggfn` of the experiment on drift: forgetting by GGFN in a federated year at epsilon 1.
 
-Ten organizations live through the segments of `drifting_platforms`; every segment is an epoch of
-the calendar. They begin with a model that knows the first segment's platforms, as the public
-start does, from held-out workloads. All ways of learning have the same organizations, schedule
-and noise; what is real about a year, and what is not, says `federated_year`. Each workload is in
-one segment, so that own history is what "cumulative" is with the noise of the schedule; the
-reference is cumulative without noise. A row is a mean over seeds, each of which deals, trains
-the first model and draws noise anew.
+Ten organizations run the segments of `drifting_platforms`. Every segment is a regime of the
+calendar. They begin with a model trained on the first segment's platforms, like the public model,
+from held-out workloads. All ways of learning have the same organizations, schedule and noise;
+`federated_year` lists what is real about a year. Each workload is in one segment, so that own
+history is what "cumulative" is with the noise of the schedule; the reference is cumulative without
+noise. A row is a mean over seeds, each of which deals, trains the first model and draws noise anew.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +29,8 @@ from fedperf_simulations.corpus.organizations import (
     MeasuredTimes,
     WorkloadSplit,
     deal,
+    first_segment,
     first_windows,
-    known_before,
     private_segments,
 )
 from fedperf_simulations.data.datasets import CAPPED, measured_files
@@ -60,10 +59,10 @@ PART, SPREAD = "ggfn", "ggfn, standard deviation over seeds"
 BY_SEGMENT = "ggfn by segment"
 
 SEEDS, HANDS = 3, WorkloadSplit()
-QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_KNOWN = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
+QUICK_SEEDS, QUICK_HANDS, QUICK_ANCHORS, QUICK_TRAINING = 1, WorkloadSplit(2, 12, 15, 10), 20, 60
 
-START_EPOCHS, QUICK_START_EPOCHS = 30, 1
-"""Passes of the model that the year begins with over what it knows."""
+BASE_MODEL_EPOCHS, QUICK_BASE_MODEL_EPOCHS = 30, 1
+"""Passes of the initial model over its training data."""
 
 BY_VERDICTS = "naive, by verdicts"
 OWN, TAUGHT = "own history", "synthetic + teacher"
@@ -77,18 +76,20 @@ WAYS: Mapping[str, TrainingMode] = {
     PRODUCT: TrainingMode(own_history=True, rehearses=True),
     CUMULATIVE: TrainingMode(own_history=True, rehearses=False, private=False),
 }
-"""`PRODUCT` is what a coordinator does by default; naive retraining, as published, knows no
-verdicts. All others come into force by the product's."""
+"""`PRODUCT` is what a coordinator does by default. Naive retraining, as published, has no verdicts.
+
+All others come into force by the product's.
+"""
 
 FORGOTTEN = 1.1
-"""Naive forgot a segment that is so many times worse at the end than when it was known best."""
+"""Ratio of the final to the best error from which naive retraining forgot a segment."""
 
 LEAST_FACTOR = 2.0
 MOST_WORSE = 20.0
 
 
 def table_of(settings: Settings) -> DriftTable:
-    """Return the errors of all ways; every way and seed has a cell."""
+    """Return the errors of all ways. Every way and seed has a cell."""
     seeds = range(QUICK_SEEDS if settings.quick else SEEDS)
     tasks = [(method, seed) for seed in seeds for method in WAYS]
     compute = partial(_cell, settings)
@@ -169,7 +170,7 @@ def _cell(settings: Settings, task: tuple[str, int]) -> Row:
 
 
 def _lived(settings: Settings, method: str, seed: int) -> Row:
-    """Errors at the ends of the epochs, and on each segment (MAE) after each window."""
+    """Errors at the ends of the regimes, and on each segment (MAE) after each window."""
     world, split = _world(settings, seed)
     year = FederatedYear(world, WAYS[method], seed=[settings.seed, seed, 1])
     window_errors = [
@@ -191,10 +192,10 @@ def _lived(settings: Settings, method: str, seed: int) -> Row:
 
 def errors_on(model: GGFN, queries: MeasuredTimes) -> dict[str, float]:
     """Errors of log seconds, and of seconds in percent and as median q-error."""
-    answers = predict(model, queries.graphs)
-    seconds = np.exp(answers)
+    log_predictions = predict(model, queries.graphs)
+    seconds = np.exp(log_predictions)
     return {
-        MAE: float(np.abs(answers - queries.log_seconds).mean()),
+        MAE: float(np.abs(log_predictions - queries.log_seconds).mean()),
         MAPE: float(100 * relative_errors(seconds, queries.seconds).mean()),
         Q50: float(np.median(q_error(seconds, queries.seconds))),
     }
@@ -220,13 +221,13 @@ def _world(settings: Settings, seed: int) -> tuple[FederationFixture, DriftSplit
 
 
 def _start(settings: Settings, split: DriftSplit, seed: int) -> GGFN:
-    """Return the model that the year begins with; trained once and kept beside the cells."""
+    """Return the initial model of the year. It is trained once and stored with the cells."""
     cache_path = settings.models / f"start-{seed}.safetensors"
     if not cache_path.is_file():
-        training = known_before(split)
+        training = first_segment(split)
         if settings.quick:
-            training = training.of(np.arange(QUICK_KNOWN))
-        epochs = QUICK_START_EPOCHS if settings.quick else START_EPOCHS
+            training = training.of(np.arange(QUICK_TRAINING))
+        epochs = QUICK_BASE_MODEL_EPOCHS if settings.quick else BASE_MODEL_EPOCHS
         model = GGFN(seed=seed)
         fit(model, training.graphs, training.log_seconds, epochs=epochs, seed=seed)
         cache_path.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +253,7 @@ def _planned(*, quick: bool) -> PlannedSchedule:
 
 
 def _short_calendar(start: datetime) -> ReleaseCalendar:
-    """Four windows with a round each, and one more where an epoch begins."""
+    """Four windows with a round each, and one more where a regime begins."""
     day = timedelta(days=1)
     times = [SlotTimes(first * day, (first + 1) * day) for first in (1, 2, 3, 4)]
     return ReleaseCalendar(
@@ -265,7 +266,7 @@ def _short_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _by_segment(table: DriftTable, method: str, place: int) -> Row:
-    """Return one way on one segment; ratios are of means over seeds."""
+    """Return one way on one segment. Ratios are of means over seeds."""
     mine = _finals(table, method, place)
     means = [float(each.mean()) for each in _over_windows(table, method, place)]
     first = first_windows(len(means))[place]

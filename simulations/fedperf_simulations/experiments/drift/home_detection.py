@@ -34,7 +34,7 @@ WITHIN = 150
 
 MOST_FALSE_ALARMS = 0.2
 LEAST_FOUND = 0.9
-"""What is promised, per stream."""
+"""The promised share of detections per stream."""
 
 LONGEST = 1200
 """Executions of a stream into which a shift is injected."""
@@ -73,7 +73,7 @@ class Residuals:
         return Residuals(self.name, self.log_seconds + by * later, self.jobs, self.inputs)
 
     def drifts(self) -> tuple[StreamDrift, ...]:
-        """Drifts that an organization finds in it; execution n finishes in minute n."""
+        """Drifts that an organization finds in it. Execution n finishes in minute n."""
         [stream] = find_streams(
             DriftObservations(
                 np.zeros(len(self), np.int64),
@@ -113,7 +113,7 @@ class Detection:
     size_error: float
 
     def as_row(self) -> Row:
-        """Return the figures by name; None where there is none."""
+        """Return the figures by name. None where there is none."""
         return {
             "part": PART,
             "platform": self.name,
@@ -165,7 +165,7 @@ def judge(
 
 
 def _delay(drifts: Iterable[StreamDrift], at: int) -> tuple[float, float]:
-    """Executions until the alarm, and how far off its size is; infinite where it was missed."""
+    """Executions until the alarm, and how far off its size is. Infinite where it was missed."""
     for each in drifts:
         delay = (each.noticed_at - _BEGIN) // _STEP - at
         if delay >= 0 and each.is_concept:
@@ -182,7 +182,7 @@ def rows(settings: Settings) -> list[Row]:
 
 
 def targets(table: Sequence[Row]) -> list[Target]:
-    """Promised figures beside those reached, over all streams; from `rows`."""
+    """Promised and reached figures, over all streams. They follow from `rows`."""
     mine = [row for row in table if row["part"] == PART]
     return [
         Target(
@@ -209,7 +209,7 @@ def _row(settings: Settings, streams: Sequence[Residuals], place: int) -> Row:
 
 
 def probes(data: Path | None) -> list[Residuals]:
-    """Return the year of I/O probes against physics; a point of the public grid is a job.
+    """Return the year of I/O probes against physics. A point of the public grid is a job.
 
     Raises:
         MissingDataError: the runs are not there.

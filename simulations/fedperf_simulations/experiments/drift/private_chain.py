@@ -1,8 +1,8 @@
 """A sequence whose teacher is private too: the shared model learns by DP-SGD, homes learn from it.
 
-In each segment the shared model, as it is, is the teacher. It is trained on privately and
-becomes the next one; beside it an organization trains a copy at home on its raw rows, which
-nobody else ever sees. Both rehearse the same private inputs with the teacher's answers.
+In each segment the shared model, as it is, is the teacher. It is trained on privately and becomes
+the next one. An organization also trains a copy at home on its raw rows, which never leave it. Both
+rehearse the same private inputs with the teacher's predictions.
 
 Sensitivity. In a step each record of the segment is drawn by itself with the sampling
 probability, and its gradient is multiplied by at most clip / norm: adding or removing it
@@ -41,7 +41,7 @@ from fedperf_simulations.experiments.drift.rehearsal_methods import Records, Tea
 from fedperf_simulations.federation.channel import DELTA
 
 SAMPLING, CLIP, RATE = 0.25, 1.0, 1e-2
-"""Of DP-SGD; chosen on an inner split of the training rows of one seed, which is not accounted."""
+"""Parameters of DP-SGD, chosen on an inner split of one seed. The choice is not accounted."""
 
 _ROUNDING_UNITS = 64
 """Units in the last place by which a clipped gradient stays below the bound."""
@@ -89,7 +89,7 @@ class DpTraining:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """Rows that are no secret, with the teacher's answers.
+    """Public rows, with the teacher's predictions.
 
     Attributes:
         inputs: [seeds, steps, rows, inputs].
@@ -159,7 +159,7 @@ def dp_fit(
 
 
 def sampled(rows: int, generators: Sequence[np.random.Generator]) -> Tensor:
-    """1 for rows that are drawn in a step, each by itself, else 0; [seeds, rows]."""
+    """1 for rows that are drawn in a step, each by itself, else 0. [seeds, rows]."""
     return of_seeds([rng.random(rows) < SAMPLING for rng in generators])
 
 

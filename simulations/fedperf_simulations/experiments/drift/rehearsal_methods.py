@@ -5,13 +5,13 @@ half of the rows are of the current segment and half of what was kept, evenly ov
 earlier segments. A teacher, the model as it was before the segment, labels inputs that
 carry no target of their own.
 
-* naive: nothing is kept; frozen: nothing is learnt after the first segment.
+* naive: nothing is kept; frozen: nothing is learned after the first segment.
 * cumulative: every row of every segment, the reference.
 * own history: all rows are drawn from everything, every segment as often as any other; for
   the sequence of one organization, which keeps its own data anyway.
 * raw buffer: a share of all rows that there will be, evenly over the segments seen.
-* DER++: the same buffer, by halves with targets and with the model's answers of then
-  (Buzzega et al., NeurIPS 2020).
+* DER++: the same buffer, by halves with targets and with the model's earlier predictions (Buzzega
+  et al., NeurIPS 2020).
 * private inputs: rows of a private release of each segment (`cell_histogram`); random
   inputs: rows from the public bounds, no data at all. Both are labelled by the teacher.
 
@@ -44,12 +44,12 @@ from fedperf_shared.errors import ConfigurationError
 from fedperf_simulations.data.public_table import Codes, Columns, Floats, PublicTable
 
 BINS = 16
-"""Of every numeric column, evenly between its bounds."""
+"""Bins of every numeric column, evenly between its bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellHistogram:
-    """The released counts of a table; none of it is secret any more.
+    """The released counts of a table. None of it is secret any more.
 
     Attributes:
         columns: what was public before.
@@ -96,7 +96,7 @@ def release(
 
 
 def noisy(counts: Codes, epsilon: float, rng: np.random.Generator) -> Codes:
-    """Counts of L1 sensitivity 1 with two-sided geometric noise; what falls below 0 is 0."""
+    """Counts of L1 sensitivity 1 with two-sided geometric noise. What falls below 0 is 0."""
     stops = -math.expm1(-epsilon)
     noise = rng.geometric(stops, counts.shape) - rng.geometric(stops, counts.shape)
     return np.maximum(counts + noise, 0)
@@ -109,14 +109,14 @@ def _histogram(cell: Codes, numbers: Floats, cells: int) -> Codes:
 
 
 def _drawn(counts: Codes, rng: np.random.Generator) -> Codes:
-    """Return a bin for each row by its counts [rows, BINS]; evenly where nothing was counted."""
+    """Return a bin for each row by its counts [rows, BINS]. Evenly where nothing was counted."""
     weights = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, 1)
     until = np.cumsum(weights, axis=1)
     return np.asarray((rng.random((len(counts), 1)) * until[:, -1:] >= until).sum(axis=1))
 
 
 ROWS = 128
-"""Of one step: all current, or half of them rehearsed."""
+"""Rows of one step: all current, or half of them rehearsed."""
 
 Rows32 = NDArray[np.float32]
 Teacher = Callable[[Rows32], Rows32]
@@ -138,11 +138,11 @@ class Records:
         return len(self.inputs)
 
     def first(self, count: int) -> "Records":
-        """Return the first `count` records at most; segments are in random order."""
+        """Return the first `count` records at most. Segments are in random order."""
         return Records(self.inputs[:count], self.targets[:count])
 
     def labelled(self, teacher: Teacher) -> "Records":
-        """Return the same inputs with the teacher's answers."""
+        """Return the same inputs with the teacher's predictions."""
         return Records(self.inputs, teacher(self.inputs))
 
 
@@ -198,7 +198,7 @@ class RehearsalMethod(Protocol):
     def sources(
         self, stored: Sequence[Sequence[Records]], current: Records, teacher: Teacher
     ) -> Sequence[RowSource]:
-        """Return the sources of the steps' rows; `stored` of each earlier segment, at least one."""
+        """Return the sources of the steps' rows. `stored` of each earlier segment, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Naive:
 
 @dataclass(frozen=True, slots=True)
 class FullReplay:
-    """Keeps all rows and draws from all of them; by segment where `is_even`."""
+    """Keeps all rows and draws from all of them. By segment where `is_even`."""
 
     is_even: bool
     is_frozen: bool = False
@@ -243,7 +243,7 @@ class Buffer:
 
     Attributes:
         rows: that the buffer holds.
-        is_dark: DER++: rehearses answers of then as well.
+        is_dark: DER++: also rehearses earlier predictions.
     """
 
     rows: int
@@ -297,13 +297,13 @@ class TeacherLabelledInputs:
     def rehearsed(
         self, stored: Sequence[Sequence[Records]], teacher: Teacher
     ) -> Sequence[RowSource]:
-        """Return the earlier segments alone; empty where nothing was released of any."""
+        """Return the earlier segments alone. Empty where nothing was released of any."""
         earlier = [each.labelled(teacher) for (each,) in stored if len(each)]
         return [RowSource(earlier)] if earlier else []
 
 
 RANDOM_ROWS = 2_000
-"""Random inputs per segment; more of them change nothing."""
+"""Random inputs per segment. More of them change nothing."""
 
 
 def unlabelled(table: PublicTable, columns: Columns) -> Records:

@@ -1,13 +1,13 @@
 """Drift detection by the coordinator from reports at epsilon 1 a year, by number of workloads.
 
-A year of the default calendar is lived in memory (`federation.memory_federation`). Organizations
-with recurring workloads on three platforms plan their schedules by the default policy, report, and
-answer questions by their participants. The coordinator's controllers read drifts from that alone,
-and where one is shared an epoch begins. One platform gets slower or faster for everybody at a
-random moment after the fourth window, or nothing happens. A drift counts as found within four
-windows of its moment, from the reports that have left by then. In a year without a drift every
-alarm is false. In a year with one, an alarm is false on another platform, in the other direction,
-or before the drift.
+A year of the default calendar runs in memory (`federation.memory_federation`). Organizations with
+recurring workloads on three platforms plan their schedules by the default policy, report, and reply
+to queries by their participants. The coordinator's controllers read drifts from that alone. A
+shared drift begins a regime. One platform gets slower or faster for all organizations at a random
+moment after the fourth window, or nothing happens. A drift counts as found within four windows of
+its moment, from the reports that have left by then. In a year without a drift every alarm is false.
+In a year with one, an alarm is false on another platform, in the other direction, or before the
+drift.
 
 Residuals are drawn (`recurring_workloads`) and enter before a workload's contribution is bounded.
 The coordinator's calendar has no model rounds here.
@@ -70,13 +70,13 @@ CELLS_OF_A_PLATFORM = 8
 """Cells of each of them in which an organization has workloads."""
 
 EXECUTIONS = 3.0
-"""Of a workload in a window, on average; in some it does not run at all."""
+"""Mean executions of a workload in a window. A window may have none."""
 
 WORKLOAD_SD = 0.4
-"""How far a workload lies from its cell, for good, log seconds."""
+"""Standard deviation of workloads around their cell, constant in time, log seconds."""
 
 EXECUTION_SD = 0.3
-"""How far an execution lies from its workload; both together are `Kernel.execution_sd`."""
+"""Standard deviation of executions around their workload. Both give `Kernel.execution_sd`."""
 
 REFERENCE = 1
 
@@ -89,7 +89,7 @@ class PlatformShift:
         platform: which.
         at: when, in windows after the start of the period.
         log_factor: log seconds by which its executions take longer.
-        only: the organization whose platform it is; None for everybody's.
+        only: the organization whose platform it is; None for all organizations.
     """
 
     platform: Platform
@@ -201,7 +201,7 @@ IN_TIME = 4.0
 """Windows in which a drift is to be found."""
 
 CATALOGUE = 60
-"""Public plans on which synthetic rows lie; nothing is rehearsed here."""
+"""Public plans on which synthetic rows lie. Nothing is rehearsed here."""
 
 ENOUGH = 200
 """Workloads on each platform for which the targets hold."""
@@ -249,9 +249,9 @@ class DetectedYear:
     Attributes:
         delay: windows from the shift until it was found; None if it was not, or there was none.
         shared: whether it was found to be shared within `IN_TIME`.
-        log_factor: how far it was believed to be, where it was found.
-        false_alarms: drifts that were none; a shared one counts beside those it is made of.
-        false_shared: those of them that would have started an epoch.
+        log_factor: its estimated size, where it was found.
+        false_alarms: detected drifts without a cause. A shared one counts in addition to its parts.
+        false_shared: those of them that would have started a regime.
     """
 
     delay: float | None
@@ -262,7 +262,7 @@ class DetectedYear:
 
 
 def conditions(*, quick: bool) -> list[DetectionCondition]:
-    """Return the conditions of a run; of a quick one those of at most `ENOUGH` workloads in all."""
+    """Return the conditions of a run. A quick one takes at most `ENOUGH` workloads in all."""
     return [e for e in CONDITIONS if not quick or e.organizations * e.workloads <= ENOUGH]
 
 
@@ -355,7 +355,7 @@ def drifts_of_a_year(
 
 @dataclass(slots=True)
 class DrawnResiduals:
-    """An organization's residuals, drawn when a report asks for them (`TaskRunner`).
+    """An organization's residuals, drawn when a report needs them (`TaskRunner`).
 
     Attributes:
         organization: whose.
@@ -370,7 +370,7 @@ class DrawnResiduals:
     seed: Sequence[int]
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
-        """Return the sum of a report; what else may be asked is not asked here."""
+        """Return the sum of a report. No other queries occur here."""
         del seconds
         if not isinstance(task, ReportTask):
             raise UnknownTaskError(type(task).__name__)
@@ -386,7 +386,7 @@ class DrawnResiduals:
 
 @dataclass(frozen=True, slots=True)
 class UntrainedFormat:
-    """The format of a model that nobody trains (`registry.ModelFormat`)."""
+    """The format of a model that is never trained (`registry.ModelFormat`)."""
 
     architecture: int = 1
     shapes: Sequence[tuple[int, ...]] = ((1,),)
@@ -469,7 +469,7 @@ def _is(drift: PlatformDrift, shift: PlatformShift) -> bool:
 
 
 def _left(window: int, schedule: Schedule) -> float:
-    """When the last report of a window has left, in windows after the start of the period."""
+    """Return the time of a window's last report, in windows after the start of the period."""
     period = schedule.calendar.period
     last = max(slot.key for slot in schedule.slots if slot.key.window == window)
     return (schedule.replies_at(last) - period.start) / period.window
@@ -520,7 +520,7 @@ def _row(years: Sequence[Row]) -> Row:
 
 
 def _seen(condition: DetectionCondition, seed: Sequence[int]) -> DetectedYear:
-    # The same worlds and moments whatever happens in them.
+    # The same worlds and moments for every scenario.
     key = [*seed, condition.workloads, condition.organizations]
     rng = np.random.default_rng(key)
     shift = None

@@ -1,16 +1,16 @@
 """Sequences of segments in which what runs cost drifts: TOKIO's probes and C3O's jobs.
 
-* fleet: an organization replaces its platform five times, by real platforms of TOKIO;
-  what is learnt is the bandwidth of a run, or its wall time.
-* cori3: one system, Cori, with what its servers said, cut at two maintenance dates.
+* fleet: an organization replaces its platform five times, by real platforms of TOKIO; the target is
+  the bandwidth of a run, or its wall time.
+* cori3: one system, Cori, with its servers' statistics, cut at two maintenance dates.
 * c3o-job: another job of C3O in each segment. The inputs are machine, slots, megabytes and
   up to three parameters that mean something else in each job; its name is not among them.
 
-A record is one run. That is NOT what fedperf promises, whose unit is the workload; every
-row about these sequences says so (`UNIT`).
+A record is one run. That is NOT what fedperf promises, whose unit is the workload; every row about
+these sequences states it (`UNIT`).
 
-Public, and constants of this module: lists of categories, bounds of numbers, the dates, and
-the scaling of targets. They come from what such systems are known to be, not from the rows.
+Public, and constants of this module: lists of categories, bounds of numbers, the dates, and the
+scaling of targets. They come from general knowledge of such systems, not from the rows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ PROCESSES: Mapping[str, int] = {
     "edison-scratch3": 2048,
     "mira": 16384,
 }
-"""Of every probe on a platform, as published."""
+"""Processes of every probe on a platform, as published."""
 
 LOG2_PROCESSES, LOG2_GIB = (6, 16), (3, 15)
 """Jobs of 64 to 65,536 processes that move 8 GiB to 32 TiB."""
@@ -66,8 +66,10 @@ TELEMETRY: Mapping[str, float] = {
     "fs_tot_rmdir_ops": 1e7,
     "fs_tot_unlink_ops": 1e7,
 }
-"""Columns of what the servers of a file system say, and the most that is plausible; from 0,
-by log(1 + value)."""
+"""Columns of a file system's server statistics, and the largest plausible values.
+
+Scaled from 0 by log(1 + value).
+"""
 
 PROBES = ("ior", "hacc", "vpicio", "dbscan")
 
@@ -80,7 +82,7 @@ LOG_BANDWIDTH, LOG_WALL, LOG_RUNTIME = (
     (np.log(1.0), np.log(3600.0)),
     (np.log(10.0), np.log(10_000.0)),
 )
-"""100 MiB/s to 1 TB/s; a second to an hour; ten seconds to three hours."""
+"""100 MiB/s to 1 TB/s. A second to an hour. Ten seconds to three hours."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +102,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DriftSequence:
-    """Segments in the order in which they are learnt.
+    """Segments in the order in which they are learned.
 
     Attributes:
         name: of the sequence.

@@ -40,7 +40,7 @@ class Forgetting:
 
     @classmethod
     def of(cls, errors: Floats) -> "Forgetting":
-        """The metrics of R, [segments, segments]; what lies above its diagonal is not looked at.
+        """The metrics of R, [segments, segments]. What lies above its diagonal is not looked at.
 
         Raises:
             InvalidInputError: R is not square, or has an error that is not a number.
@@ -84,7 +84,7 @@ COLUMNS: Mapping[str, str] = {
     "MAPE, %": MAPE,
     Q50: Q50,
 }
-"""Titles, and the score that each is made of; the second and third compare it with others'."""
+"""Titles, and the score that each is made of. The second and third compare it with others'."""
 
 DECIMALS = 3
 
@@ -143,7 +143,7 @@ class DriftTable:
                 yield {**about, "method": method, "seed": seed, **seed_scores}
 
     def means(self, method: str) -> dict[str, float]:
-        """Over the seeds; how a method compares is the ratio of two means."""
+        """Over the seeds. How a method compares is the ratio of two means."""
         means = {title: float(self._of(method, title).mean()) for title in COLUMNS}
         naive, ceiling = (float(self._of(each, FINAL).mean()) for each in (NAIVE, CUMULATIVE))
         return _rounded(

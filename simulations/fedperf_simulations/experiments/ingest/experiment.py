@@ -1,7 +1,7 @@
-"""Benchmark: the speed at which history is taken in: events per CPU second, memory, processes.
+"""Benchmark: the speed of ingestion: events per CPU second, memory, processes.
 
-- A real log of 48 MB (zstd) is read, beside parsing all of its lines by the standard library and by
-  orjson.
+- A real log of 48 MB (zstd) is read, and compared with parsing all of its lines by the standard
+  library and by orjson.
 - A made-up log of a gigabyte is read, for the memory.
 - Many logs are read at once, by one process and by one per core.
 
@@ -44,7 +44,7 @@ Event = dict[str, object]
 
 
 def write_log(path: Path, size: int) -> int:
-    """Write a log of about `size` bytes, plain; its number of lines."""
+    """Write a plain log of about `size` bytes and return its number of lines."""
     lines = line_count = 0
     with path.open("wb") as stream:
         for block in _blocks():
@@ -185,7 +185,7 @@ class IngestBenchmark:
     claim = "event logs are read at 500,000 events per CPU second in less than 64 MB"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
-        """Return a row per log and way to read it; each log is a cell."""
+        """Return a row per log and way to read it. Each log is a cell."""
         [real] = self.public_files(settings.data)
         repeats = QUICK_REPEATS if settings.quick else REPEATS
         large = QUICK_LARGE_BYTES if settings.quick else LARGE_BYTES
@@ -290,8 +290,8 @@ def _seconds(paths: Sequence[Path], store: Path, jobs: int) -> float:
 def _measured(path: Path, store: Path, *, repeats: int = 1) -> dict[str, float]:
     command = [sys.executable, "-m", "fedperf_simulations.experiments.ingest.measurement"]
     arguments = [str(path), str(store), str(repeats)]
-    answer = subprocess.run([*command, *arguments], check=True, capture_output=True)
-    figures: dict[str, float] = orjson.loads(answer.stdout)
+    result = subprocess.run([*command, *arguments], check=True, capture_output=True)
+    figures: dict[str, float] = orjson.loads(result.stdout)
     return figures
 
 

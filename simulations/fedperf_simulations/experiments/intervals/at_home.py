@@ -1,10 +1,10 @@
-"""At home: other workloads than known ones, sizes between and beyond them, more cores.
+"""At home: other workloads than own ones, sizes between and beyond them, more cores.
 
-Each organization of the measured set predicts at home from its own executions and the public
-start, and is asked about executions that it has not seen: of other workloads, drawn like its
-own; of inputs of sizes between those that it knows; of larger ones than all it knows; on more
-cores than it knows. Each is asked with actual and with estimated cardinalities. An execution
-outside of the training support is flagged as extrapolating.
+Each organization of the measured set predicts at home from its own executions and the public model.
+The queries are executions that it has not seen: of other workloads, drawn like its own; of inputs
+of sizes between its own; of larger inputs than its own; on more cores than its own. Each is
+predicted with actual and with estimated cardinalities. An execution outside of the training support
+is flagged as extrapolating.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +22,11 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_memory.paired import interval_by_groups
 from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, organization, split
 from fedperf_simulations.data.datasets import measured_executions, measured_files
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
+    INFORMATION,
     LEVEL,
     OURS,
     PREDICTOR,
@@ -42,11 +42,11 @@ from fedperf_simulations.harness.side_by_side import computed
 
 SEEDS, QUICK_SEEDS = 3, 1
 QUICK_EXECUTIONS = 60
-MOST_ASKED = 500
+MOST_QUERIES = 500
 
 GAP = (0.4, 0.6)
 LARGEST = (0.8, 1.0)
-"""Of the executions, by input size: who are asked about where sizes lie between, and beyond."""
+"""Shares of the executions by input size that are held out for sizes between, and beyond."""
 
 LEAST_IN_RANGE, MOST_IN_RANGE, LEAST_BEYOND = 0.88, 0.95, 0.85
 
@@ -62,31 +62,31 @@ NOTES = (
 )
 
 Divided = tuple[Sequence[Execution], Sequence[Execution]]
-"""What is known, and what is asked about."""
+"""Training executions and queries."""
 
 
 def _all_cases(settings: Settings) -> list[Row]:
     """Return a row per organization, way to ask, seed and information."""
-    tasks = [(asks, part) for asks in WAYS for part in ORGANIZATIONS]
+    tasks = [(regime, part) for regime in WAYS for part in ORGANIZATIONS]
     by_task = computed(partial(_cell, settings), tasks, "organizations", jobs=settings.jobs)
     return [row for rows in by_task for row in rows]
 
 
 def _cell(settings: Settings, task: tuple[str, WorkloadPart]) -> Sequence[Row]:
-    asks, part = task
-    key = f"{asks.replace(' ', '-')}-{part}"
-    return settings.cases(key, partial(_cases, settings, asks, part))
+    regime, part = task
+    key = f"{regime.replace(' ', '-')}-{part}"
+    return settings.cases(key, partial(_cases, settings, regime, part))
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldOutAnswers:
-    """Answers to questions, one way, seed and information.
+class _HeldOutPredictions:
+    """Predictions for queries, by one regime, seed and information.
 
     Attributes:
         information: that was given.
-        covered: whether the interval held what was measured, [asked].
-        below: whether P90 did, [asked].
-        flagged: whether the answer says that it extrapolates, [asked].
+        covered: whether the interval covered the measured time, [queries].
+        below: whether the measured time was below P90, [queries].
+        flagged: whether the prediction is flagged as extrapolating, [queries].
         q_error: median.
     """
 
@@ -97,40 +97,40 @@ class _HeldOutAnswers:
     q_error: float
 
 
-def _cases(settings: Settings, asks: str, part: WorkloadPart) -> list[Row]:
+def _cases(settings: Settings, regime: str, part: WorkloadPart) -> list[Row]:
     """Return a row per seed and information."""
     rows: list[Row] = []
     for seed in range(settings.seed, settings.seed + (QUICK_SEEDS if settings.quick else SEEDS)):
         rows += [
             {
-                SITUATION: f"at home: {asks}",
+                SITUATION: f"at home: {regime}",
                 PREDICTOR: OURS,
-                KNOWN: answers.information,
+                INFORMATION: each.information,
                 "organization": part.value,
                 "seed": seed,
-                "asked": len(answers.covered),
-                "flagged": int(answers.flagged.sum()),
-                "within": int(answers.covered[~answers.flagged].sum()),
-                "within, flagged": int(answers.covered[answers.flagged].sum()),
-                "below P90": int(answers.below[~answers.flagged].sum()),
-                "q50": answers.q_error,
+                "asked": len(each.covered),
+                "flagged": int(each.flagged.sum()),
+                "within": int(each.covered[~each.flagged].sum()),
+                "within, flagged": int(each.covered[each.flagged].sum()),
+                "below P90": int(each.below[~each.flagged].sum()),
+                "q50": each.q_error,
             }
-            for answers in _held_out_answers(
-                *WAYS[asks](part, seed), quick=settings.quick, seed=seed
+            for each in _held_out_predictions(
+                *WAYS[regime](part, seed), quick=settings.quick, seed=seed
             )
         ]
     return rows
 
 
-def _held_out_answers(
+def _held_out_predictions(
     training: Sequence[Execution], held_out: Sequence[Execution], *, quick: bool, seed: int
-) -> Iterator[_HeldOutAnswers]:
+) -> Iterator[_HeldOutPredictions]:
     rng = np.random.default_rng(seed)
-    most = QUICK_EXECUTIONS if quick else MOST_ASKED
+    most = QUICK_EXECUTIONS if quick else MOST_QUERIES
     history = History.from_executions(
         _some(training, rng, QUICK_EXECUTIONS if quick else len(training))
     )
-    questions = History.from_executions(_some(held_out, rng, most))
+    queries = History.from_executions(_some(held_out, rng, most))
     nothing_fetched = FetchedModels(Path())
     mix = fit_personalized_ensemble(
         history,
@@ -139,16 +139,22 @@ def _held_out_answers(
         seed=seed,
         confidence_level=LEVEL,
     )
-    seconds = np.exp(questions.log_seconds)
+    seconds = np.exp(queries.log_seconds)
     for information in BOTH:
-        predictions = mix.predict(asked_with(questions.queries, information))
-        answers = predictions
-        yield _HeldOutAnswers(
+        predictions = mix.predict(queries_with(queries.queries, information))
+        yield _HeldOutPredictions(
             information,
-            np.array([answer.covers(took) for answer, took in zip(answers, seconds, strict=True)]),
+            np.array(
+                [
+                    prediction.covers(took)
+                    for prediction, took in zip(predictions, seconds, strict=True)
+                ]
+            ),
             seconds <= np.array([each.p90_seconds for each in predictions]),
-            np.array([answer.extrapolating for answer in answers]),
-            median_q_error(np.array([answer.median_seconds for answer in answers]), seconds),
+            np.array([prediction.extrapolating for prediction in predictions]),
+            median_q_error(
+                np.array([prediction.median_seconds for prediction in predictions]), seconds
+            ),
         )
 
 
@@ -203,8 +209,8 @@ def _divided(executions: Sequence[Execution], is_query: NDArray[np.bool_]) -> Di
 def _rows(cases: Cases) -> list[Row]:
     """Return a row per way to ask, information and organization, and one over all organizations."""
     rows = []
-    for asks, information in product(WAYS, BOTH):
-        of_way = where(cases, situation=f"at home: {asks}", information=information)
+    for regime, information in product(WAYS, BOTH):
+        of_way = where(cases, situation=f"at home: {regime}", information=information)
         for part in ORGANIZATIONS:
             rows.append(_pooled(where(of_way, organization=part.value), part.value))
         rows.append(_pooled(of_way, "all"))
@@ -212,11 +218,11 @@ def _rows(cases: Cases) -> list[Row]:
 
 
 def _pooled(cases: Cases, organization: str) -> Row:
-    """Counts together; of the median q-error the mean; coverage of what is not flagged."""
+    """Return summed counts, the mean of the median q-errors, and the coverage without flags."""
     row: dict[str, Value] = {
         SITUATION: cases[0][SITUATION],
         PREDICTOR: OURS,
-        KNOWN: cases[0][KNOWN],
+        INFORMATION: cases[0][INFORMATION],
         "organization": organization,
     }
     for name in COUNTED:
@@ -230,7 +236,7 @@ def _pooled(cases: Cases, organization: str) -> Row:
 def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """With the rows that a run counted."""
     del cases
-    counted = where(rows, organization="all", information=TRUE_ROWS)
+    counted = where(rows, organization="all", information=ACTUAL)
     by_situation = {row[SITUATION]: row for row in counted}
     inside = f"at home: {IN_RANGE}"
     share = _share_covered(by_situation[inside])
@@ -239,10 +245,10 @@ def _targets(cases: Cases, rows: Sequence[Row]) -> list[Target]:
         Target(f"{inside}: covered, not flagged", MOST_IN_RANGE, share),
         *(
             Target(
-                f"{asks}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
+                f"{regime}: covered, not flagged", LEAST_BEYOND, _share_covered(row), at_most=False
             )
-            for asks, row in by_situation.items()
-            if asks != inside
+            for regime, row in by_situation.items()
+            if regime != inside
         ),
     ]
 

@@ -1,11 +1,11 @@
-"""The fewest nodes that keep a deadline: C3O with 3, 5 and 10 configurations known.
+"""The fewest nodes that meet a deadline: C3O with 3, 5 and 10 own configurations.
 
 A deadline is drawn evenly between the fastest and the slowest time of an input of a slice. The
 product takes the fewest nodes with a chance of 90 %, else the surest; Ernest the fewest whose
-answer is in time, else the fastest; the last takes the largest cluster. A choice is kept where
-the median of the repeats there is in time, and its nodes are compared with the fewest that
-really keep it. Coverage is told of what was chosen: what looks best is often what is
-underestimated; the rows of other choosers hold the product's answer there.
+prediction is in time, else the fastest; the last takes the largest cluster. A choice is kept where
+the median of the repeats there is in time, and its nodes are compared with the fewest that really
+keep it. Coverage is computed for the choice: the best prediction is often an underestimate. The
+rows of other choosers hold the product's prediction there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     column,
     cover_row,
@@ -36,18 +36,18 @@ from fedperf_simulations.experiments.intervals.figures import (
     where,
 )
 from fedperf_simulations.experiments.intervals.scale_outs import (
+    BASELINES,
     ERNEST,
-    OPPONENTS,
     SET_ASIDE,
     home_of,
     slice_cells,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 
-KNOWN, QUICK_KNOWN = (3, 5, 10), (3,)
+OWN_CONFIGURATIONS, QUICK_OWN_CONFIGURATIONS = (3, 5, 10), (3,)
 DRAWS, QUICK_DRAWS = 20, 1
 DEADLINES = 3
-"""For each draw of known configurations, each of a random input."""
+"""Deadlines for each draw of own configurations, each of a random input."""
 
 CONFIDENCE = 0.9
 LEAST_NODES = 2
@@ -56,7 +56,7 @@ LEAST_NODES = 2
 LARGEST = "largest cluster"
 KEPT, TIMES = "kept", "nodes, times the fewest"
 CHANCE = "chance"
-IS_KNOWN = "ran before"
+RAN_BEFORE = "ran before"
 
 COVERED_NEW = "covered, of chosen ones that never ran"
 
@@ -65,19 +65,19 @@ MOST_TIMES: Mapping[int, float] = {3: 1.5, 5: 1.35, 10: 1.3}
 
 
 def situation(count: int) -> str:
-    """Return the situation, named by what is known."""
+    """Return the situation, named by the number of own configurations."""
     return f"C3O deadlines, {count} known"
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """Return a row per number of known configurations, draw, deadline and chooser."""
+    """Return a row per number of own configurations, draw, deadline and chooser."""
     inputs = [each for each in one.inputs() if len(each) >= LEAST_NODES]
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode()), 1])
         order = rng.permutation(len(one))
         deadlines = [_deadline(one, inputs, rng) for _ in range(DEADLINES)]
-        for count in QUICK_KNOWN if settings.quick else KNOWN:
+        for count in QUICK_OWN_CONFIGURATIONS if settings.quick else OWN_CONFIGURATIONS:
             rows += _choices(one, order[:count], deadlines)
     return rows
 
@@ -100,9 +100,9 @@ def _choices(
     rows: list[Row] = []
     for places, deadline in deadlines:
         nodes, seconds = one.nodes[places], one.configurations.seconds[places]
-        answers = home.predict(one.rows(places))
-        chances = np.array([each.probability_within(deadline) for each in answers])
-        predicted = np.exp(OPPONENTS[ERNEST](layout, features[training], logs, features[places]))
+        predictions = home.predict(one.rows(places))
+        chances = np.array([each.probability_within(deadline) for each in predictions])
+        predicted = np.exp(BASELINES[ERNEST](layout, features[training], logs, features[places]))
         choices = {
             OURS: _fewest(nodes, chances >= CONFIDENCE, otherwise=-chances),
             ERNEST: _fewest(nodes, predicted <= deadline, otherwise=predicted),
@@ -113,14 +113,14 @@ def _choices(
             took = float(seconds[place])
             rows.append(
                 {
-                    **AnswerLabel(situation(len(training)), name, one.name).predicted(
-                        took, answers[place]
+                    **PredictionLabel(situation(len(training)), name, one.name).predicted(
+                        took, predictions[place]
                     ),
                     "deadline": deadline,
                     KEPT: took <= deadline,
                     TIMES: float(nodes[place]) / fewest,
                     CHANCE: float(chances[place]) if name == OURS else None,
-                    IS_KNOWN: bool(np.isin(places[place], training)),
+                    RAN_BEFORE: bool(np.isin(places[place], training)),
                 }
             )
     return rows
@@ -134,7 +134,7 @@ def _fewest(nodes: Floats, holds: np.ndarray, *, otherwise: Floats) -> int:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Return a row per number of known configurations and chooser."""
+    """Return a row per number of own configurations and chooser."""
     rows = []
     for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
         is_met, groups = column(group, KEPT), labels(group)
@@ -151,7 +151,7 @@ def rows_of(cases: Cases) -> list[Row]:
         }
         if name == OURS:
             none = float((column(group, CHANCE) < CONFIDENCE).mean())
-            new = covered(where(group, **{IS_KNOWN: False}))
+            new = covered(where(group, **{RAN_BEFORE: False}))
             row = {**row, "no size reaches 90 %": none, **cover_row(group)}
             row[COVERED_NEW] = float(new.mean()) if len(new) else None
         rows.append(row)

@@ -2,16 +2,15 @@
 
 One table holds all situations:
 
-- a home that is asked about other workloads, sizes and cores;
-- public logs of Spark, of which no own run is known or a few;
+- a home that predicts other workloads, sizes and cores;
+- public logs of Spark, with no or a few own runs;
 - judged SQL;
 - few configurations of a job, a job that ran k times, own runs of exactly a job, a deadline;
 - a platform that a home never ran;
-- a workload more that has nothing to do with the question.
+- an added workload that is unrelated to the query.
 
-Every row says who answered, with which information, and how many looks at the judged data have been
-taken. A part whose data are not here, or at which no look is counted, is named in the notes and has
-no rows.
+Every row names the predictor, its information, and the number of looks at the judged data so far. A
+part without data, or at which no look is counted, is named in the notes and has no rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +76,7 @@ class Intervals:
     """The experiment."""
 
     name = "intervals"
-    claim = "a start that knows seconds to hours, and 90 % intervals to plan with, by situation"
+    claim = "a pretrained model for seconds to hours, and 90 % intervals to plan with, by situation"
 
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Return the rows of every part whose data are here."""

@@ -52,22 +52,22 @@ class EvaluationPart:
 
 
 LEVEL = 0.9
-"""Of all intervals here."""
+"""Confidence level of all intervals here."""
 
 SITUATION, PREDICTOR, INFORMATION, GROUP = "situation", "predictor", "information", "group"
 SECONDS, MEDIAN, LOWER, UPPER = "seconds", "median", "lower", "upper"
 
 OURS = "fedperf"
-"""The predictor whose answers are those of the product."""
+"""The predictor of the product."""
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerLabel:
-    """The labels of an answer's row, beside the answer itself.
+class PredictionLabel:
+    """The labels of a prediction's row.
 
     Attributes:
-        situation: what is known.
-        predictor: who answers.
+        situation: the available data.
+        predictor: its name.
         group: of the case.
         information: of a plan; empty where there is none.
     """
@@ -78,7 +78,7 @@ class AnswerLabel:
     information: str = ""
 
     def labelled_row(self, seconds: float, median: float, **more: Value) -> Row:
-        """Return the row of an answer without an interval."""
+        """Return the row of a prediction without an interval."""
         about: dict[str, Value] = {
             SITUATION: self.situation,
             PREDICTOR: self.predictor,
@@ -87,10 +87,10 @@ class AnswerLabel:
         }
         return {**about, **more, SECONDS: seconds, MEDIAN: median, LOWER: None, UPPER: None}
 
-    def predicted(self, seconds: float, answer: Prediction, **more: Value) -> Row:
-        """Return the row of an answer with its interval."""
-        ends = {LOWER: answer.lower_seconds, UPPER: answer.upper_seconds}
-        return {**self.labelled_row(seconds, answer.median_seconds, **more), **ends}
+    def predicted(self, seconds: float, prediction: Prediction, **more: Value) -> Row:
+        """Return the row of a prediction with its interval."""
+        ends = {LOWER: prediction.lower_seconds, UPPER: prediction.upper_seconds}
+        return {**self.labelled_row(seconds, prediction.median_seconds, **more), **ends}
 
 
 def log_ratio(cases: Sequence[Row]) -> Floats:
@@ -168,7 +168,7 @@ def tables(cases: Sequence[Row]) -> list[Row]:
 
 
 def by(cases: Iterable[Row], *names: str) -> dict[tuple[Value, ...], list[Row]]:
-    """Return the cases by what they say under these names."""
+    """Return the cases by their values under these names."""
     groups: dict[tuple[Value, ...], list[Row]] = defaultdict(list)
     for each in cases:
         groups[tuple(each[name] for name in names)].append(each)
@@ -181,7 +181,7 @@ def where(rows: Iterable[Row], **values: Value) -> list[Row]:
 
 
 def column(cases: Sequence[Row], name: str) -> Floats:
-    """[cases]; what is missing is no number."""
+    """[cases]. What is missing is no number."""
     return np.array([number(each.get(name)) for each in cases])
 
 
@@ -202,12 +202,12 @@ def exponentials(interval: Interval | None) -> Interval | None:
 
 
 def least_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """Return a figure of a row that must be at least so; NaN where there is no such row."""
+    """Return a figure of a row that must be at least so. NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None), at_most=False)
 
 
 def most_target(what: str, row: Row | None, name: str, limit: float) -> Target:
-    """Return a figure of a row that may be at most so; NaN where there is no such row."""
+    """Return a figure of a row that may be at most so. NaN where there is no such row."""
     return Target(what, limit, number(row.get(name) if row else None))
 
 
@@ -217,31 +217,31 @@ def worst_case_target(what: str, limit: float, change: PairedComparison) -> Targ
 
 
 NOTHING = History((), (), np.zeros(0))
-"""Of a home that has just begun."""
+"""The history of a new home."""
 
 
-def shipped_start() -> PredictLog:
+def shipped_model() -> PredictLog:
     """Return the pretrained model."""
     return FetchedModels(Path()).starts()[PUBLIC]
 
 
-def with_start(
-    home: History, questions: Sequence[PlanOnCluster], start: PredictLog, *, seed: int = 0
+def with_pretrained_model(
+    home: History, queries: Sequence[PlanOnCluster], pretrained: PredictLog, *, seed: int = 0
 ) -> list[Prediction]:
-    """Answers of a home that did not join: by the start and, if it has any, own executions."""
+    """Predictions of a home that did not join: by the pretrained model and any own executions."""
     mix = fit_personalized_ensemble(
-        home, {PUBLIC: start}, public_learners(), seed=seed, confidence_level=LEVEL
+        home, {PUBLIC: pretrained}, public_learners(), seed=seed, confidence_level=LEVEL
     )
-    return mix.predict(questions)
+    return mix.predict(queries)
 
 
 def local_only(
-    home: History, questions: Sequence[PlanOnCluster], *, seed: int = 0
+    home: History, queries: Sequence[PlanOnCluster], *, seed: int = 0
 ) -> list[Prediction]:
     """Answers by own executions alone, with the same code."""
     return fit_personalized_ensemble(
         home, {}, local_learners(), seed=seed, confidence_level=LEVEL
-    ).predict(questions)
+    ).predict(queries)
 
 
 WIDTH, ROW_HEIGHT, MARGIN = 8.6, 0.24, 1.1
@@ -251,9 +251,9 @@ PERCENT = 100
 def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
     """Write it: a dot for what the product's intervals cover, a bar for its bootstrap interval.
 
-    None where no row says what is covered.
+    None where no row has a coverage.
     """
-    covered = [each for each in rows if _is_told(each)]
+    covered = [each for each in rows if _has_coverage(each)]
     if not covered:
         return None
     with chart(WIDTH, MARGIN + ROW_HEIGHT * len(covered), grid="x") as (figure, axes):
@@ -275,7 +275,7 @@ def coverage_chart(rows: Sequence[Row], path: Path) -> Path | None:
     return path
 
 
-def _is_told(row: Row) -> bool:
+def _has_coverage(row: Row) -> bool:
     is_all = row.get("organization") in (None, "all")
     return row.get(PREDICTOR) == OURS and is_all and row.get("covered") is not None
 

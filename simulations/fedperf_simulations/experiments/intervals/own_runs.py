@@ -1,9 +1,9 @@
-"""Own runs of exactly a job: what a home that holds them says of the job.
+"""Exact repeats: predictions of a job by a home that holds its own runs.
 
 Every execution of the public Spark logs, and some of the measured set on DuckDB and Polars, is
-asked about at the size that it ran with. Alone in a home it answers for itself, whether its rows
-are known or not. In a home of the whole log a workload that ran three times and more is asked
-about as it stands there, and with the run that is judged left out.
+predicted at the size that it ran with. First it is alone in a home, with and without row counts.
+Then the home holds the whole log: a workload that ran three times and more is predicted with all
+its runs, and with the judged run left out.
 """
 
 from collections import Counter
@@ -27,9 +27,9 @@ from fedperf_simulations.data.datasets import measured_executions, measured_file
 from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     figures,
     least_target,
@@ -41,9 +41,9 @@ from fedperf_simulations.experiments.intervals.spark_logs import FOLDER
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
-ALONE_KNOWN, ALONE_UNKNOWN = "an own run alone, rows known", "an own run alone, rows unknown"
+ALONE_WITH_ROWS, ALONE_UNKNOWN = "an own run alone, rows known", "an own run alone, rows unknown"
 ALONE_HERE = "an own run alone, DuckDB and Polars"
-ALONE = (ALONE_KNOWN, ALONE_UNKNOWN, ALONE_HERE)
+ALONE = (ALONE_WITH_ROWS, ALONE_UNKNOWN, ALONE_HERE)
 WHOLE, LEFT_OUT = "three own runs and more", "three own runs and more, the judged one left out"
 
 OF_PLATFORM, THREE = 20, 3
@@ -52,17 +52,19 @@ LEFT_OUT_AT_ONCE = 12
 NEAR, MOST_NEAR = 1.1, "within 1.1"
 LEAST_NEAR = 0.95
 MOST_RATIO = 9.4
-"""Median of upper over lower end of one own run with known rows, before unknown ones counted."""
+"""Median of upper over lower end for one own run with row counts, before runs without row counts
+were used.
+"""
 LEAST_COVERED, MOST_COVERED = 0.85, 0.95
 
 NOTES = (
-    "own runs: an execution alone in a home is asked about itself, so that its interval holds it "
-    "unless something else is said; what a home says of its next run is judged by leaving one out",
+    "own runs: an execution alone in a home predicts itself, so its interval covers it "
+    "unless a row states otherwise; predictions of the next run are judged by leaving one out",
 )
 
 
 def files(data: Path | None) -> list[Path]:
-    """Return the logs and the measured set; raises `MissingDataError` without them."""
+    """Return the logs and the measured set. Raises `MissingDataError` without them."""
     [folder] = public_files(data, str(FOLDER))
     return [*sorted(each for each in folder.rglob("*") if each.is_file()), *measured_files()]
 
@@ -99,7 +101,7 @@ def measured_here() -> list[Execution]:
 def predictions_for(
     training: Sequence[Execution], queries: Sequence[Execution]
 ) -> list[Prediction]:
-    """Return what a home says of executions at the sizes that they ran with."""
+    """Return a home's predictions of executions at the sizes that they ran with."""
     with TemporaryDirectory() as place, ExecutionStore.open(Path(place, "store")) as store:
         store.add(training)
         ensemble = load_or_fit(Path(place, "kept"), store, FetchedModels(Path(place, "models")))
@@ -129,7 +131,7 @@ def _cell(settings: Settings, part: int) -> Cases:
 def _alone(executions: Sequence[Execution]) -> list[Row]:
     rows = []
     for each in executions:
-        situation = ALONE_KNOWN if KnownJob.of(each).has_rows else ALONE_UNKNOWN
+        situation = ALONE_WITH_ROWS if KnownJob.of(each).has_rows else ALONE_UNKNOWN
         rows.append(_row(situation, each, predictions_for([each], [each])[0]))
     return rows + [
         _row(ALONE_HERE, each, predictions_for([each], [each])[0]) for each in measured_here()
@@ -139,7 +141,7 @@ def _alone(executions: Sequence[Execution]) -> list[Row]:
 def _whole(executions: Sequence[Execution]) -> list[Row]:
     queries = _often(executions)
     pairs = zip(queries, predictions_for(executions, queries), strict=True)
-    return [_row(WHOLE, each, answer) for each, answer in pairs]
+    return [_row(WHOLE, each, prediction) for each, prediction in pairs]
 
 
 def _left_out(data: Path | None, part: int) -> list[Row]:
@@ -156,9 +158,9 @@ def _often(executions: Sequence[Execution]) -> list[Execution]:
     return [each for each in executions if runs[each.workload] >= THREE]
 
 
-def _row(situation: str, execution: Execution, answer: Prediction) -> Row:
-    label = AnswerLabel(situation, OURS, execution.workload)
-    return label.predicted(execution.runtime_seconds, answer)
+def _row(situation: str, execution: Execution, prediction: Prediction) -> Row:
+    label = PredictionLabel(situation, OURS, execution.workload)
+    return label.predicted(execution.runtime_seconds, prediction)
 
 
 def rows_of(cases: Cases) -> list[Row]:

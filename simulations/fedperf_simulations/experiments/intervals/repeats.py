@@ -1,13 +1,13 @@
 """The next run of a job that ran k times, predicted from its own runs and others' repeats.
 
 A job is a configuration: of C3O one of a slice, of TOKIO a probe of one size on one platform, of
-our own a configuration of a campaign or a plan of the comparison set that ran three times in
-a row. Its runs are drawn at random; those of TOKIO and our own also in their order, later
-ones from earlier ones. The home holds what else repeats in the set (of C3O, other slices), or
-nothing but this job. What the product says is `Repeats`, with a mix that knows nothing, so
-that own runs alone tell the level; on C3O also `TablePredictor`, told how other jobs scatter.
-Beside it stands the pooled empirical spread: the quantiles of how far a run of another job is
-from the mean of k others of that job.
+our own a configuration of a campaign or a plan of the comparison set that ran three times in a row.
+Its runs are drawn at random; those of TOKIO and our own also in their order, later ones from
+earlier ones. The home holds what else repeats in the set (of C3O, other slices), or nothing but
+this job. The product's predictor is `Repeats`, with an uninformative ensemble, so that own runs
+alone determine the level. On C3O it is also `TablePredictor`, given the scatter of other jobs. The
+baseline is the pooled empirical spread: the quantiles of the distance of another job's run from the
+mean of k others of that job.
 """
 
 from collections import defaultdict
@@ -34,9 +34,9 @@ from fedperf_simulations.experiments.intervals.figures import (
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     cover_row,
     least_target,
@@ -53,7 +53,7 @@ POOLED, BY_COLUMNS = "pooled spread of other jobs", "fedperf, by columns"
 
 DRAWS: Mapping[str, int] = {C3O: 20, TOKIO: 40, CAMPAIGN: 10, IN_A_ROW: 1}
 QUICK_DRAWS = 1
-"""Jobs of each group, for each number of runs; one further run is asked about."""
+"""Jobs of each group, for each number of runs. One further run is held out."""
 
 RUNS: Mapping[str, tuple[int, ...]] = {
     C3O: (1, 2, 4),
@@ -67,7 +67,7 @@ ORDERS: Mapping[str, tuple[str, ...]] = {
 """The repeats in the files of C3O are sorted by what they took."""
 
 POOLED_DRAWS = 5
-"""Of runs of each other job, for the pooled spread."""
+"""Draws of runs of each other job, for the pooled spread."""
 
 LEAST: Mapping[str, float] = {C3O: 0.88, TOKIO: 0.85, CAMPAIGN: 0.85}
 MOST: Mapping[str, float] = {TOKIO: 0.95, CAMPAIGN: 0.97}
@@ -76,7 +76,7 @@ MOST_RATIO: Mapping[str, tuple[float, ...]] = {C3O: (1.25, 1.2, 1.2), TOKIO: (7.
 LEAST_ALONE = 0.85
 
 NO_MIX = 1e9
-"""Mean square of the errors of a mix that knows nothing."""
+"""Mean square of the errors of an uninformative ensemble."""
 
 NOTES = (
     "repeats: campaigns and plans of our own were measured on a machine that others kept busy at "
@@ -85,7 +85,7 @@ NOTES = (
 
 
 ByColumns = Callable[[Floats, Scatter], Prediction]
-"""From the log seconds of own runs and how other jobs scatter."""
+"""A prediction from the log seconds of own runs and the scatter of other jobs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +98,7 @@ class RepeatedJob:
         kin: jobs that a home with other jobs does not hold.
         kind: of its platforms.
         runs: log seconds, in the order in which they ended, or as the set lists them.
-        by_columns: the answer of the predictor of tables; None where there is no table.
+        by_columns: the prediction of the predictor of tables; None where there is no table.
     """
 
     name: str
@@ -110,7 +110,7 @@ class RepeatedJob:
 
 
 def jobs_of(data: Path | None, of: str) -> list[RepeatedJob]:
-    """Return the jobs of a set that ran more often than once; errors as its reader."""
+    """Return the jobs of a set that ran more often than once. Raises the errors of its reader."""
     return [each for each in _READERS[of](data) if len(each.runs) > 1]
 
 
@@ -124,8 +124,8 @@ def _of_c3o(data: Path | None) -> Iterator[RepeatedJob]:
 def _by_columns(one: JobSlice, place: int, own: Floats, elsewhere: Scatter) -> Prediction:
     rows = one.rows(np.full(len(own), place))
     home = TablePredictor(MeasuredTable(one.layout, rows, np.exp(own)), elsewhere=elsewhere)
-    [answer] = home.predict(one.rows(np.array([place])))
-    return answer
+    [prediction] = home.predict(one.rows(np.array([place])))
+    return prediction
 
 
 def _of_tokio(data: Path | None) -> Iterator[RepeatedJob]:
@@ -176,7 +176,7 @@ _READERS: Mapping[str, Callable[[Path | None], Iterator[RepeatedJob]]] = {
 
 
 def situation(of: str, runs: int, order: str, *, home: str) -> str:
-    """Return the situation, named by what is known and how it was drawn."""
+    """Return the situation, named by the own runs and how they were drawn."""
     return f"{of}, ran {runs} {'time' if runs == 1 else 'times'}, {order}, {home}"
 
 
@@ -199,11 +199,12 @@ def _cell(settings: Settings, of: str) -> Cases:
     draws = QUICK_DRAWS if settings.quick else DRAWS[of]
     key = f"repeats-{of.replace(',', '').replace(' ', '-')}"
     return settings.cases(
-        key, lambda: list(asked_of(jobs_of(settings.data, of), of, draws=draws, seed=settings.seed))
+        key,
+        lambda: list(repeat_cases(jobs_of(settings.data, of), of, draws=draws, seed=settings.seed)),
     )
 
 
-def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
+def repeat_cases(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> Iterator[Row]:
     """Yield a row per number of runs, order, draw, home and predictor."""
     rng = np.random.default_rng([seed, len(jobs)])
     groups: dict[str, list[RepeatedJob]] = defaultdict(list)
@@ -220,7 +221,7 @@ def asked_of(jobs: Sequence[RepeatedJob], of: str, *, draws: int, seed: int) -> 
                         others = jobs if home == OTHERS else ()
                         words = situation(of, runs, order, home=home)
                         pooled = spread if home == OTHERS else None
-                        yield from _answers(words, able[place], own, query, others, pooled)
+                        yield from _prediction_rows(words, able[place], own, query, others, pooled)
 
 
 def _drawn(
@@ -272,7 +273,7 @@ class PooledSpread:
                 apart.append(query - own.mean())
         return cls(kin, np.array(apart))
 
-    def answer(self, job: RepeatedJob, own: Floats) -> Prediction:
+    def predict(self, job: RepeatedJob, own: Floats) -> Prediction:
         """Its quantiles around the mean of own runs, that job's kin left out."""
         others = self.apart[np.array(self.kin) != job.kin]
         low, high = np.quantile(others, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
@@ -281,7 +282,7 @@ class PooledSpread:
         return Prediction(level, ends, LEVEL)
 
 
-def _answers(
+def _prediction_rows(
     words: str,
     job: RepeatedJob,
     own: Floats,
@@ -294,25 +295,25 @@ def _answers(
     if job.by_columns is not None:
         predictions[BY_COLUMNS] = job.by_columns(own, _scatter(unrelated))
     if pooled is not None:
-        predictions[POOLED] = pooled.answer(job, own)
-    for name, answer in predictions.items():
-        yield AnswerLabel(words, name, job.group).predicted(
-            float(np.exp(query)), answer, job=job.name
+        predictions[POOLED] = pooled.predict(job, own)
+    for name, prediction in predictions.items():
+        yield PredictionLabel(words, name, job.group).predicted(
+            float(np.exp(query)), prediction, job=job.name
         )
 
 
 def _by_repeats(job: RepeatedJob, own: Floats, others: Sequence[RepeatedJob]) -> Prediction:
-    """Return what the product says of a configuration that ran so."""
+    """Return the product's prediction for a configuration with these runs."""
     each_of = [*others, job]
     runs = [*(each.runs for each in others), own]
     of_run = np.repeat(np.arange(len(runs)), [len(each) for each in runs])
     kinds = np.unique([each.kind for each in each_of], return_inverse=True)[1][of_run]
-    answer = Repeats.from_runs(of_run, kinds, np.concatenate(runs)).predict(
+    prediction = Repeats.from_runs(of_run, kinds, np.concatenate(runs)).predict(
         len(others), 0.0, NO_MIX
     )
-    if answer is None:
+    if prediction is None:
         raise InvalidInputError(f"{job.name} never ran")
-    return answer
+    return prediction
 
 
 def _scatter(others: Sequence[RepeatedJob]) -> Scatter:
@@ -332,7 +333,7 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Target]:
-    """Return the targets in homes with other jobs and with nothing else, of both ways to answer."""
+    """Return the targets in homes with other jobs and with nothing else, for both predictors."""
     return [
         target
         for of in sets
@@ -347,7 +348,7 @@ def targets_of(_: Cases, rows: Sequence[Row], *, sets: Sequence[str]) -> list[Ta
 def _targets_of_one(
     rows: Sequence[Row], of: str, runs: int, *, order: str, who: str
 ) -> Iterator[Target]:
-    """None of who did not answer: only jobs of C3O are known by columns."""
+    """Return None without a prediction: only jobs of C3O have columns."""
     words = situation(of, runs, order, home=OTHERS)
     for row in where(rows, situation=words, predictor=who):
         what = f"{words}, {who}"

@@ -1,10 +1,10 @@
-"""C3O with 1, 2 or 3 configurations known: how wrong the answers about all others are.
+"""C3O with 1, 2 or 3 own configurations: the errors of predictions for all others.
 
-The 18 slices are judged, 20 draws each; a configuration is known by the median of its repeats.
-The product knows no other job here. Its pretrained model for tables is priors on slopes, whose
-sources are laws. Opponents are Ernest, ridge in logs, a prior on slopes alone and two Gaussian
-processes, all of which answer from one known configuration on. An error is the mean absolute
-percentage error over the slice's other configurations; ratios are of these.
+The 18 slices are judged, 20 draws each; a configuration's time is the median of its repeats. The
+product has no other job here. Its pretrained model for tables is priors on slopes, whose sources
+are laws. Baselines are Ernest, ridge in logs, a prior on slopes alone and two Gaussian processes,
+all of which predict from one configuration on. An error is the mean absolute percentage error over
+the slice's other configurations; ratios are of these.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,14 +45,14 @@ from fedperf_simulations.harness.experiment import Row, Settings, Target, Value
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
-KNOWN = (1, 2, 3)
+OWN_CONFIGURATIONS = (1, 2, 3)
 DRAWS, QUICK_DRAWS = 20, 1
 QUICK_SLICES = 2
 
 MAPE, LOG_ERROR = "MAPE, %", "mean absolute log error"
 COVERED, RATIO, CHOSEN = "covered", "upper / lower", "covered, chosen"
 SET_ASIDE: Row = {"neither judged nor learnt from": "C3O's 48 published runs and its job sort"}
-"""In every row."""
+"""Columns of every row."""
 
 MOST_RATIO = float(np.log(1.10))
 TWICE, MOST_TWICE = 2.0, 0.05
@@ -64,13 +64,13 @@ OWN_PROCESS = "Gaussian process of the client"
 
 
 def ernest(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """Ernest on machines and size, [asked]."""
+    """Ernest on machines and size, [queries]."""
     read = [layout.scale_feature, layout.size_feature]
     return ernest_parts(training[:, read], logs, queries[:, read])
 
 
 def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats) -> Floats:
-    """The prior on slopes; columns of the layout's other numbers in their deviations, [asked]."""
+    """The prior on slopes. Columns of the layout's other numbers in their deviations, [queries]."""
     first = [layout.scale_feature, layout.size_feature]
     both = np.concatenate([training, queries])
     left = np.delete(both, [*first, layout.scale_feature + 1], axis=1)
@@ -80,8 +80,8 @@ def slopes(layout: TableLayout, training: Floats, logs: Floats, queries: Floats)
     return slope_prior(columns[: len(training)], logs, columns[len(training) :])
 
 
-Opponent = Callable[[TableLayout, Floats, Floats, Floats], Floats]
-OPPONENTS: Mapping[str, Opponent] = {
+Baseline = Callable[[TableLayout, Floats, Floats, Floats], Floats]
+BASELINES: Mapping[str, Baseline] = {
     ERNEST: ernest,
     RIDGE: lambda _, training, logs, queries: ridge(training, logs, queries),
     SLOPES: slopes,
@@ -98,18 +98,18 @@ def _rows(features: Floats) -> EncodedQueries:
 
 
 def situation(count: int) -> str:
-    """Return the situation, named by what is known."""
+    """Return the situation, named by the number of own configurations."""
     return f"C3O, {count} known"
 
 
 def home_of(one: JobSlice, training: ScaleAndSize) -> TablePredictor:
-    """Return the product's predictor that knows those configurations."""
+    """Return the product's predictor with those configurations as own runs."""
     seconds = one.configurations.seconds[training]
     return TablePredictor(MeasuredTable(one.layout, one.rows(training), seconds))
 
 
 def predictions(home: TablePredictor, one: JobSlice, queries: ScaleAndSize) -> list[Prediction]:
-    """Its answers about others."""
+    """Return its predictions for other configurations."""
     return home.predict(one.rows(queries))
 
 
@@ -143,12 +143,12 @@ def _cell(
 
 
 def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
-    """Return a row per number of known configurations, draw and predictor."""
+    """Return a row per number of own configurations, draw and predictor."""
     rows: list[Row] = []
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, crc32(one.name.encode())])
         order = rng.permutation(len(one))
-        for count in KNOWN:
+        for count in OWN_CONFIGURATIONS:
             training, queries = order[:count], order[count:]
             about: dict[str, Value] = {SITUATION: situation(count), GROUP: one.name, "draw": draw}
             rows += [{**about, **row} for row in _held_out_rows(one, training, queries)]
@@ -158,11 +158,13 @@ def of_slice(settings: Settings, one: JobSlice) -> list[Row]:
 def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize) -> list[Row]:
     layout, seconds = one.layout, one.configurations.seconds
     features = layout.samples(one.configurations.table).features
-    answers = predictions(home_of(one, training), one, queries)
+    own_predictions = predictions(home_of(one, training), one, queries)
     truth = seconds[queries]
-    held = np.array([each.covers(took) for each, took in zip(answers, truth.tolist(), strict=True)])
-    medians = np.array([each.median_seconds for each in answers])
-    widths = [each.upper_seconds / each.lower_seconds for each in answers]
+    held = np.array(
+        [each.covers(took) for each, took in zip(own_predictions, truth.tolist(), strict=True)]
+    )
+    medians = np.array([each.median_seconds for each in own_predictions])
+    widths = [each.upper_seconds / each.lower_seconds for each in own_predictions]
     rows: list[Row] = [
         {
             **_errors(OURS, medians, truth),
@@ -171,7 +173,7 @@ def _held_out_rows(one: JobSlice, training: ScaleAndSize, queries: ScaleAndSize)
             CHOSEN: float(held[int(np.argmin(medians))]),
         }
     ]
-    for name, baseline in OPPONENTS.items():
+    for name, baseline in BASELINES.items():
         predicted = baseline(
             layout, features[training], np.log(seconds[training]), features[queries]
         )
@@ -185,7 +187,7 @@ def _errors(name: str, predicted: Floats, truth: Floats) -> Row:
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Return a row per number of known configurations and predictor."""
+    """Return a row per number of own configurations and predictor."""
     rows: list[Row] = []
     for (of, name), group in by(cases, SITUATION, PREDICTOR).items():
         errors, groups = column(group, MAPE), labels(group)
@@ -216,9 +218,9 @@ def _against(cases: Cases, of: Value, rival: str) -> PairedComparison:
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
     """Against each opponent at each number, against the best of them, and on what is chosen."""
     targets = []
-    for count in KNOWN:
+    for count in OWN_CONFIGURATIONS:
         of = situation(count)
-        for rival in OPPONENTS:
+        for rival in BASELINES:
             what = f"{of}: upper end of log(MAPE / that of {rival})"
             targets.append(worst_case_target(what, MOST_RATIO, _against(cases, of, rival)))
         best, share = _twice_the_best(cases, of)
@@ -232,7 +234,7 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
 
 def _twice_the_best(cases: Cases, of: str) -> tuple[str, float]:
     """The opponent of the least geometric mean, and how often we are above twice its error."""
-    errors = {name: column(where(cases, situation=of, predictor=name), MAPE) for name in OPPONENTS}
+    errors = {name: column(where(cases, situation=of, predictor=name), MAPE) for name in BASELINES}
     best = min(errors, key=lambda name: float(np.log(errors[name]).mean()))
     ours = column(where(cases, situation=of, predictor=OURS), MAPE)
     return best, float((ours > TWICE * errors[best]).mean())

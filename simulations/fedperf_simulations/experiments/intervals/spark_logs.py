@@ -1,11 +1,11 @@
-"""Public Spark logs of others: 66 queries in 21 groups by lineage, which nothing here learnt from.
+"""Public Spark logs of others: 66 queries in 21 groups by lineage, outside of all training sets.
 
-Without an own run the pretrained model predicts with actual and with estimated cardinalities
-(the sessions' earlier queries are known). Beside it stand the analytic cost
-model alone, the start of before by its published figures, two constants of an own set, and
-regressions on these logs themselves, of which the group that is asked about is left out. With
-3, 5 and 10 own runs of a group the home's mix is compared with the same code without a start.
-Logs of runs of this project, and edited copies of one log, are left out.
+Without an own run the pretrained model predicts with actual and with estimated cardinalities (the
+sessions' earlier queries are given). It is compared with the analytic cost model alone, the earlier
+pretrained model by its published figures, two constants of an own set, and regressions on these
+logs without the query's group. With 3, 5 and 10 own runs of a group the home's ensemble is compared
+with the same code without a pretrained model. Logs of runs of this project, and edited copies of
+one log, are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,18 +23,19 @@ from fedperf_shared.workflow.cardinality import plan_with_estimated_cardinalitie
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import OperatorKind
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED, queries_with
 from fedperf_simulations.data.datasets import public_files
 from fedperf_simulations.experiments.intervals.figures import (
     GROUP,
+    INFORMATION,
     LEVEL,
     NOTHING,
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     ends,
     exponentials,
@@ -43,13 +44,12 @@ from fedperf_simulations.experiments.intervals.figures import (
     local_only,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     tables,
     where,
-    with_start,
+    with_pretrained_model,
     worst_case_target,
 )
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
@@ -105,13 +105,13 @@ LOCAL = "local-only"
 BEFORE = "the start of before, as published"
 FIRST_TRY = "a first model of an own set, as published"
 PUBLISHED: Mapping[tuple[str, str], tuple[float, float]] = {
-    (BEFORE, TRUE_ROWS): (13.5, 114.0),
-    (FIRST_TRY, TRUE_ROWS): (2.53, 5.4),
-    (FIRST_TRY, KNOWN_BEFORE): (2.83, 7.2),
+    (BEFORE, ACTUAL): (13.5, 114.0),
+    (FIRST_TRY, ACTUAL): (2.53, 5.4),
+    (FIRST_TRY, ESTIMATED): (2.83, 7.2),
 }
 """Median and 90th percentile of what is not there any more."""
 
-MOST_Q: Mapping[str, tuple[float, float]] = {TRUE_ROWS: (2.1, 5.5), KNOWN_BEFORE: (2.5, 7.0)}
+MOST_Q: Mapping[str, tuple[float, float]] = {ACTUAL: (2.1, 5.5), ESTIMATED: (2.5, 7.0)}
 """Median and 90th percentile."""
 MOST_RATIO = 40.0
 MOST_HARM = float(np.log(1.1))
@@ -119,11 +119,10 @@ MOST_HARM = float(np.log(1.1))
 NOTES = (
     f"Spark logs: groups are lineages; the list that they are from counted {LISTED} queries, of "
     "dsAndDf_eventlog three; all four of it that ended well are judged",
-    "Spark logs: regressions and constants read rows of all operators, which only a run tells; "
-    "the start of before and the first model are not there any more, their rows hold published "
-    "figures",
-    "Spark logs: known before are also the operators and joins of the last adaptive plan, rows "
-    "of cached tables, of JDBC and of text files, and the cores that a query had in the mean",
+    "Spark logs: regressions and constants read actual rows of all operators; the earlier "
+    "pretrained model and the first model no longer exist, their rows hold published figures",
+    "Spark logs: inputs before a run include the operators and joins of the last adaptive plan, "
+    "rows of cached tables, of JDBC and of text files, and the mean cores of a query",
     "Spark logs: two groups alone have more than ten queries, so that the interval of ten own runs "
     "is of these",
 )
@@ -145,9 +144,11 @@ def _inside(path: Path) -> list[Path]:
 
 
 def queries(data: Path, group: str) -> list[Execution]:
-    """The queries of a group that ended well, in the order of its logs; errors as `read_source`.
+    """The queries of a group that ended well, in the order of its logs.
 
-    Of a log without queries its jobs; beside queries, most jobs are Spark's own.
+    Raises the errors of `read_source`.
+
+    A log without queries gives its jobs. In a log with queries, most jobs are Spark's own.
     """
     executions: list[Execution] = []
     for name in GROUPS[group]:
@@ -158,13 +159,11 @@ def queries(data: Path, group: str) -> list[Execution]:
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """Return a row per query, predictor and information; with own runs also per draw."""
+    """Return a row per query, predictor and information. With own runs also per draw."""
     files(settings.data)
     data = settings.data or Path()
     nothing_own = settings.cases("spark-logs", partial(_nothing_own, data))
-    sizes = {
-        group: len(each) for (group,), each in by(_ours(nothing_own, TRUE_ROWS), GROUP).items()
-    }
+    sizes = {group: len(each) for (group,), each in by(_ours(nothing_own, ACTUAL), GROUP).items()}
     counts = QUICK_OWN_RUNS if settings.quick else OWN_RUNS
     tasks = [(str(group), own) for group in sizes for own in counts if sizes[group] > own]
     cells = computed(partial(_cell, settings, data), tasks, "own runs of logs", jobs=settings.jobs)
@@ -187,31 +186,36 @@ def _nothing_own(data: Path) -> list[Row]:
     plans = [PlanOnCluster(each.plan, each.cluster) for _, each in group_queries]
     seconds = np.array([each.runtime_seconds for _, each in group_queries])
     rows = list(_of_product(groups, plans, seconds))
-    for name, answers in _fixed_and_regressed(plans, np.log(seconds), groups).items():
-        information = KNOWN_BEFORE if name == ON_BYTES else TRUE_ROWS
-        rows_of_groups = zip(groups, plans, seconds.tolist(), np.exp(answers).tolist(), strict=True)
-        for group, each, took, answer in rows_of_groups:
-            label, about = AnswerLabel(NOTHING_OWN, name, group, information), _has_files(each.plan)
-            rows.append(label.labelled_row(took, answer, **{HAS_FILES: about}))
+    for name, model_predictions in _fixed_and_regressed(plans, np.log(seconds), groups).items():
+        information = ESTIMATED if name == ON_BYTES else ACTUAL
+        rows_of_groups = zip(
+            groups, plans, seconds.tolist(), np.exp(model_predictions).tolist(), strict=True
+        )
+        for group, each, took, prediction in rows_of_groups:
+            label, about = (
+                PredictionLabel(NOTHING_OWN, name, group, information),
+                _has_files(each.plan),
+            )
+            rows.append(label.labelled_row(took, prediction, **{HAS_FILES: about}))
     return rows
 
 
 def _of_product(
     groups: Sequence[str], plans: Sequence[PlanOnCluster], took: Floats
 ) -> Iterator[Row]:
-    """Yield the start's answers and those of the analytic model, with both kinds of information."""
-    start = shipped_start()
+    """Yield predictions of the pretrained and the analytic model, with either information."""
+    pretrained = shipped_model()
     for information in BOTH:
-        questions = asked_with(plans, information)
-        answers = with_start(NOTHING, questions, start)
-        for group, plan, seconds, answer in zip(
-            groups, questions, took.tolist(), answers, strict=True
+        inputs = queries_with(plans, information)
+        model_predictions = with_pretrained_model(NOTHING, inputs, pretrained)
+        for group, plan, seconds, prediction in zip(
+            groups, inputs, took.tolist(), model_predictions, strict=True
         ):
             has_files = {HAS_FILES: _has_files(plan.plan)}
-            label = AnswerLabel(NOTHING_OWN, OURS, group, information)
-            yield label.predicted(seconds, answer, **has_files)
+            label = PredictionLabel(NOTHING_OWN, OURS, group, information)
+            yield label.predicted(seconds, prediction, **has_files)
             analytic = float(np.exp(plan.features.analytic_log_seconds))
-            yield AnswerLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
+            yield PredictionLabel(NOTHING_OWN, ANALYTIC, group, information).labelled_row(
                 seconds, analytic, **has_files
             )
 
@@ -240,7 +244,7 @@ def _has_files(plan: Plan) -> bool:
 
 
 def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]:
-    executions, start = queries(data, group), shipped_start()
+    executions, pretrained = queries(data, group), shipped_model()
     # A home learns nothing of others from the rest.
     usable = np.array([is_training_example(each) for each in executions])
     rows: list[Row] = []
@@ -256,14 +260,14 @@ def _own_runs(settings: Settings, data: Path, group: str, own: int) -> list[Row]
         home = History.from_executions(training)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in held_out]
         for information in BOTH:
-            questions = asked_with(plans, information)
+            inputs = queries_with(plans, information)
             predictions = {
-                OURS: with_start(home, questions, start),
-                LOCAL: local_only(home, questions),
+                OURS: with_pretrained_model(home, inputs, pretrained),
+                LOCAL: local_only(home, inputs),
             }
-            for name, answers in predictions.items():
-                label = AnswerLabel(_situation(own), name, group, information)
-                pairs = zip(held_out, answers, strict=True)
+            for name, model_predictions in predictions.items():
+                label = PredictionLabel(_situation(own), name, group, information)
+                pairs = zip(held_out, model_predictions, strict=True)
                 rows += [label.predicted(e.runtime_seconds, a, draw=draw) for e, a in pairs]
     return rows
 
@@ -284,15 +288,15 @@ def rows_of(cases: Cases) -> list[Row]:
 
 def _published() -> Iterator[Row]:
     for (name, information), (median, upper) in PUBLISHED.items():
-        about = {SITUATION: NOTHING_OWN, PREDICTOR: name, KNOWN: information}
+        about = {SITUATION: NOTHING_OWN, PREDICTOR: name, INFORMATION: information}
         yield {**about, "q50": median, "q90": upper}
 
 
 def _with_own_runs(cases: Cases) -> Iterator[Row]:
-    """Figures, and beside ours the geometric mean of ours over local-only."""
+    """Return the figures, and for ours the geometric mean of ours over local-only."""
     for own in OWN_RUNS:
         of_situation = where(cases, situation=_situation(own))
-        for (name, information), of_one in by(of_situation, PREDICTOR, KNOWN).items():
+        for (name, information), of_one in by(of_situation, PREDICTOR, INFORMATION).items():
             row = figures(of_one)
             if name == OURS:
                 change = _against_local(cases, [own], str(information))
@@ -326,12 +330,14 @@ def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
             most_target(
                 f"{what}: median of upper over lower end", row, "upper / lower", MOST_RATIO
             ),
-            Target(f"{what}: coverage's interval is so far from 90 %", 0.0, _beside(row)),
+            Target(
+                f"{what}: coverage's interval is so far from 90 %", 0.0, _distance_from_level(row)
+            ),
         ]
-    ours = _ours(cases, KNOWN_BEFORE)
+    ours = _ours(cases, ESTIMATED)
     bytes_read = where(cases, situation=NOTHING_OWN, predictor=ON_BYTES)
     change = PairedComparison.by_groups(log_q(ours), log_q(bytes_read), groups=labels(ours))
-    what = f"{NOTHING_OWN}, {KNOWN_BEFORE}: log q-error less that of the {ON_BYTES}"
+    what = f"{NOTHING_OWN}, {ESTIMATED}: log q-error less that of the {ON_BYTES}"
     targets.append(Target(what, 0.0, change.mean, paired=change))
     return [*targets, *_harm(cases)]
 
@@ -341,14 +347,14 @@ def _harm(cases: Cases) -> Iterator[Target]:
     there = [own for own in OWN_RUNS if where(cases, situation=_situation(own))]
     named_runs = [(f"{own} own runs", [own]) for own in there]
     for words, runs in (*named_runs, ("all numbers of own runs", there)):
-        change = _against_local(cases, runs, TRUE_ROWS) if runs else None
+        change = _against_local(cases, runs, ACTUAL) if runs else None
         if change is not None:
             what = f"Spark logs, {words}: upper end of log(personalized / local-only)"
             yield worst_case_target(what, MOST_HARM, change)
 
 
-def _beside(row: Row) -> float:
-    """By how much the level lies outside of the interval of the coverage."""
+def _distance_from_level(row: Row) -> float:
+    """Return the distance of the level from the interval of the coverage."""
     low, high = number(row["covered low"]), number(row["covered high"])
     return max(low - LEVEL, LEVEL - high, 0.0)
 

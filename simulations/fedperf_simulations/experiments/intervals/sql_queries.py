@@ -1,7 +1,7 @@
 """SQL that was committed before it was measured: 62 queries at two scales, Parquet and native.
 
-The start that answers is trained for this alone: without the TPC-H family of the measured set,
-and without any workload that has a plan of the shape of a held-out query. It is compared with the
+The predicting model is trained for this alone: without the TPC-H family of the measured set, and
+without any workload that has a plan of the shape of a held-out query. It is compared with the
 pretrained model, with the analytic cost model alone, and with a regression of log time on log
 scanned rows. The regression is fitted on the other queries of the same engine and storage.
 """
@@ -23,7 +23,7 @@ from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.baselines.regressions import regressions_without
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED, queries_with
 from fedperf_simulations.corpus.pretraining import EPOCHS
 from fedperf_simulations.corpus.sql.session_draws import HELD_OUT_ROWS
 from fedperf_simulations.corpus.sql.tables import held_out_queries
@@ -33,18 +33,18 @@ from fedperf_simulations.experiments.intervals.figures import (
     NOTHING,
     OURS,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     labels,
     least_target,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     tables,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
@@ -58,10 +58,10 @@ ON_ROWS = "regression on scanned rows, other queries"
 
 MOST_Q50, MOST_Q90 = 1.7, 4.0
 RUNS_ON_DUCKDB = 2 * len(HELD_OUT_ROWS) * len(held_out_queries())
-"""Of every query, in two storages: what failed or was called off is missing, and counts here."""
+"""Runs of every query in two storages, including failed and cancelled runs."""
 
 NOTES = (
-    "judged SQL: fedperf is a start trained without the TPC-H family and without the judged "
+    "judged SQL: fedperf is a model trained without the TPC-H family and without the judged "
     "shapes; so are the prices of the analytic model, which it corrects: relational jobs of the "
     "measured set and drawn sessions without the judged shapes",
 )
@@ -103,7 +103,7 @@ class EvaluationRun:
 
 
 def held_out_runs() -> list[EvaluationRun]:
-    """Return all that ended well; errors as `measured_executions`."""
+    """Return all that ended well. Raises the errors of `measured_executions`."""
     from pyarrow import parquet
 
     runs = []
@@ -116,16 +116,16 @@ def held_out_runs() -> list[EvaluationRun]:
 
 
 def training_without(measurements: Measurements, shapes: Collection[str]) -> TrainingPlan:
-    """The training data of a start that has seen neither the TPC-H family nor any of the shapes.
+    """The training data of a model without the TPC-H family and without any of the shapes.
 
     A workload is left out as a whole if one of its plans, or of their prefixes, has such a shape.
     """
     workloads = measurements.workloads_of(shapes)
 
-    def is_known(workload: str) -> bool:
+    def is_training(workload: str) -> bool:
         return workload.partition("-")[0] != Family.TPCH and workload not in workloads
 
-    return measurements.training_plan(is_known)
+    return measurements.training_plan(is_training)
 
 
 def all_cases(settings: Settings) -> Cases:
@@ -137,44 +137,44 @@ def all_cases(settings: Settings) -> Cases:
 def _cases(settings: Settings) -> list[Row]:
     runs = held_out_runs()
     plans = [PlanOnCluster(each.execution.plan, each.execution.cluster) for each in runs]
-    starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_start()}
+    starts = {OURS: predictor(load_checkpoint(_trained(settings, runs))), SHIPPED: shipped_model()}
     rows: list[Row] = []
     for information in BOTH:
-        questions = asked_with(plans, information)
-        for name, start in starts.items():
-            answers = with_start(NOTHING, questions, start)
+        questions = queries_with(plans, information)
+        for name, pretrained in starts.items():
+            predictions = with_pretrained_model(NOTHING, questions, pretrained)
             rows += [
-                _asked(each, name, information).predicted(each.seconds, answer, **_about(each))
-                for each, answer in zip(runs, answers, strict=True)
+                _label(each, name, information).predicted(each.seconds, prediction, **_about(each))
+                for each, prediction in zip(runs, predictions, strict=True)
             ]
         analytic = np.array([each.features.analytic_log_seconds for each in questions])
-        rows += _told(runs, ANALYTIC, information, analytic)
+        rows += _point_rows(runs, ANALYTIC, information, analytic)
     # What a scan reads is in a plan before it runs as well.
     scanned = np.log1p([each.plan.workflow.source_rows for each in plans])
-    return [*rows, *_told(runs, ON_ROWS, KNOWN_BEFORE, _regressed(runs, scanned))]
+    return [*rows, *_point_rows(runs, ON_ROWS, ESTIMATED, _regressed(runs, scanned))]
 
 
 def _regressed(runs: Sequence[EvaluationRun], scanned: Floats) -> Floats:
     log_seconds = np.log([each.seconds for each in runs])
     alike = [f"{each.situation} {each.storage}" for each in runs]
-    answers = np.zeros(len(runs))
+    predictions = np.zeros(len(runs))
     for label in dict.fromkeys(alike):
         rows = np.flatnonzero([each == label for each in alike])
         queries = [runs[row].query for row in rows.tolist()]
-        answers[rows] = regressions_without(queries, scanned[rows], log_seconds[rows])
-    return answers
+        predictions[rows] = regressions_without(queries, scanned[rows], log_seconds[rows])
+    return predictions
 
 
-def _told(
-    runs: Sequence[EvaluationRun], predictor_name: str, information: str, answers: Floats
+def _point_rows(
+    runs: Sequence[EvaluationRun], predictor_name: str, information: str, predictions: Floats
 ) -> Iterator[Row]:
-    for each, answer in zip(runs, np.exp(answers).tolist(), strict=True):
-        label = _asked(each, predictor_name, information)
-        yield label.labelled_row(each.seconds, answer, **_about(each))
+    for each, prediction in zip(runs, np.exp(predictions).tolist(), strict=True):
+        label = _label(each, predictor_name, information)
+        yield label.labelled_row(each.seconds, prediction, **_about(each))
 
 
-def _asked(run: EvaluationRun, name: str, information: str) -> AnswerLabel:
-    return AnswerLabel(run.situation, name, run.query, information)
+def _label(run: EvaluationRun, name: str, information: str) -> PredictionLabel:
+    return PredictionLabel(run.situation, name, run.query, information)
 
 
 def _about(run: EvaluationRun) -> dict[str, str | int]:
@@ -182,7 +182,7 @@ def _about(run: EvaluationRun) -> dict[str, str | int]:
 
 
 def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
-    """Return the file of the start, trained where it is missing."""
+    """Return the file of the model, trained where it is missing."""
     path = settings.models / "without-judged.safetensors"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,9 +192,9 @@ def _trained(settings: Settings, runs: Sequence[EvaluationRun]) -> Path:
         if settings.quick:
             few = slice(QUICK_PLANS)
             training_plan = TrainingPlan(
-                training_plan.questions[few],
-                training_plan.log_seconds[few],
                 training_plan.queries[few],
+                training_plan.log_seconds[few],
+                training_plan.query_numbers[few],
             )
             epochs = QUICK_EPOCHS
         model = train_ggfn(training_plan, epochs=epochs, seed=settings.seed)
@@ -214,8 +214,8 @@ def rows_of(cases: Cases) -> list[Row]:
 
 
 def targets_of(cases: Cases, rows: Sequence[Row]) -> list[Target]:
-    """On DuckDB; limits are for the rows that a run counted."""
-    [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=TRUE_ROWS)
+    """Return the targets on DuckDB. Limits are for actual cardinalities."""
+    [row] = where(rows, situation=ON_DUCKDB, predictor=OURS, information=ACTUAL)
     rival = where(cases, situation=ON_DUCKDB, predictor=ON_ROWS)
     targets = []
     for information in BOTH:

@@ -1,10 +1,11 @@
-"""An unknown kind: homes that are asked about a platform that they never ran.
+"""An unknown kind: homes that predict a platform that they never ran.
 
 Eight homes hold own executions of other platforms: Spark sessions, profiles of DuckDB, jobs of
-Polars and pandas, a campaign of 40 runs, and a mixture. Each is asked about 50 executions of
-one platform, with its own executions and with the start alone: what it knows of other kinds
-must not make the start's answers worse. Homes and questions are of the project's own
-measurements; those about Spark are of the judged session, as the start has seen all others.
+Polars and pandas, a campaign of 40 runs, and a mixture. Each predicts 50 executions of one
+platform, with its own executions and with the pretrained model alone. Runs of other kinds must not
+make the pretrained model's predictions worse. Homes and queries are of the project's own
+measurements. Queries on Spark are of the judged session, as the pretrained model has seen all
+others.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from fedperf_client.prediction.encoding import History
 from fedperf_client.sources.history_file import executions_of
 from fedperf_shared.execution import Execution, PlanOnCluster
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS, asked_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, queries_with
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.sql.session_set import session_of
 from fedperf_simulations.data.datasets import (
@@ -30,15 +31,15 @@ from fedperf_simulations.data.datasets import (
     measured_executions,
     measured_files,
 )
-from fedperf_simulations.experiments.intervals.figures import INFORMATION as KNOWN
 from fedperf_simulations.experiments.intervals.figures import (
+    INFORMATION,
     NOTHING,
     OURS,
     PREDICTOR,
     SITUATION,
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     by,
     ends,
     exponentials,
@@ -47,19 +48,19 @@ from fedperf_simulations.experiments.intervals.figures import (
     least_target,
     log_q,
     most_target,
-    shipped_start,
+    shipped_model,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.paired import PairedComparison
 from fedperf_simulations.harness.side_by_side import computed
 
-ASKED, QUICK_ASKED = 50, 10
+QUERIES, QUICK_QUERIES = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
-"""Of each home and its questions."""
+"""Draws of each home and its queries."""
 
-THE_START, TIMES = "the start alone", "times the start"
+PRETRAINED_ALONE, TIMES = "the start alone", "times the start"
 MOST_TIMES, LEAST_COVERED = 1.10, 0.85
 
 Item = TypeVar("Item")
@@ -73,7 +74,7 @@ CAMPAIGN_FILE, CAMPAIGN_RUNS = "nightly_again", 40
 
 @dataclass(frozen=True, slots=True)
 class HomeKind:
-    """The contents of a home, and the questions that it is asked.
+    """The contents of a home, and its queries.
 
     Attributes:
         query_platform: the platform that it never ran.
@@ -108,8 +109,8 @@ HOMES: Mapping[str, HomeKind] = {
 }
 
 NOTES = (
-    "unknown kinds: questions are of parts of the measured set that the pretrained model was not "
-    "trained on, those about Spark of the judged session",
+    "unknown kinds: queries are of parts of the measured set that the pretrained model was not "
+    "trained on, those on Spark of the judged session",
 )
 
 
@@ -153,28 +154,28 @@ def _cell(settings: Settings, name: str) -> Cases:
 
 def _cases(settings: Settings, name: str) -> list[Row]:
     rows: list[Row] = []
-    start, most = shipped_start(), QUICK_ASKED if settings.quick else ASKED
+    pretrained, most = shipped_model(), QUICK_QUERIES if settings.quick else QUERIES
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(name)])
         held = list(_held(HOMES[name], rng))
-        queries = some(_questions(HOMES[name].query_platform), most, rng)
+        queries = some(_platform_executions(HOMES[name].query_platform), most, rng)
         plans = [PlanOnCluster(each.plan, each.cluster) for each in queries]
         for information in BOTH:
-            questions = asked_with(plans, information)
-            homes = {OURS: History.from_executions(held), THE_START: NOTHING}
+            inputs = queries_with(plans, information)
+            homes = {OURS: History.from_executions(held), PRETRAINED_ALONE: NOTHING}
             for who, home in homes.items():
-                answers = with_start(home, questions, start, seed=settings.seed)
+                predictions = with_pretrained_model(home, inputs, pretrained, seed=settings.seed)
                 rows += [
-                    AnswerLabel(situation(name), who, each.workload, information).predicted(
-                        each.runtime_seconds, answer, draw=draw
+                    PredictionLabel(situation(name), who, each.workload, information).predicted(
+                        each.runtime_seconds, prediction, draw=draw
                     )
-                    for each, answer in zip(queries, answers, strict=True)
+                    for each, prediction in zip(queries, predictions, strict=True)
                 ]
     return rows
 
 
 def situation(name: str) -> str:
-    """Return the situation: the contents of a home, and what it is asked about."""
+    """Return the situation: the contents of a home, and its query platform."""
     return f"a home of {name}, asked about {HOMES[name].query_platform.name.lower()}"
 
 
@@ -193,7 +194,7 @@ def _held(home: HomeKind, rng: np.random.Generator) -> Iterator[Execution]:
         yield from sorted(executions_of(path), key=lambda each: each.finished_at)[:CAMPAIGN_RUNS]
 
 
-def _questions(platform: Platform) -> list[Execution]:
+def _platform_executions(platform: Platform) -> list[Execution]:
     if platform is Platform.SPARK:
         return list(_held_out_on_spark())
     there = (each for part in UNSEEN for each in _parts()[part])
@@ -210,14 +211,18 @@ def some(of: Sequence[Item], count: int, rng: np.random.Generator) -> list[Item]
 
 
 def rows_of(cases: Cases) -> list[Row]:
-    """Figures of each home and information, and ours over the start's own."""
+    """Figures of each home and information, and ours over the pretrained model's own."""
     rows = []
-    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, KNOWN).items():
+    for (of, name, information), group in by(cases, SITUATION, PREDICTOR, INFORMATION).items():
         row = figures(group)
         if name == OURS:
-            start = where(cases, situation=of, predictor=THE_START, information=information)
-            change = PairedComparison.by_groups(log_q(group), log_q(start), groups=labels(group))
-            ours, public = (float(np.median(log_q(each))) for each in (group, start))
+            pretrained = where(
+                cases, situation=of, predictor=PRETRAINED_ALONE, information=information
+            )
+            change = PairedComparison.by_groups(
+                log_q(group), log_q(pretrained), groups=labels(group)
+            )
+            ours, public = (float(np.median(log_q(each))) for each in (group, pretrained))
             row = {
                 **row,
                 TIMES: float(np.exp(ours - public)),
@@ -233,7 +238,7 @@ def targets_of(_: Cases, rows: Sequence[Row]) -> list[Target]:
     targets = []
     for name in HOMES:
         of = situation(name)
-        [row] = where(rows, situation=of, predictor=OURS, information=TRUE_ROWS)
+        [row] = where(rows, situation=of, predictor=OURS, information=ACTUAL)
         what = f"{of}: median q-error over the start's own"
         targets.append(most_target(what, row, TIMES, MOST_TIMES))
         targets.append(least_target(f"{of}: covered", row, "covered", LEAST_COVERED))

@@ -1,9 +1,8 @@
-"""Unrelated work: one workload that shares neither tables nor application with what is asked.
+"""Unrelated work: one workload that shares neither tables nor application with the query.
 
-Four homes are asked about workloads that they never ran, before and after 1, 24 or 240 runs of
-one more workload came in: a campaign of commands, a job of an engine that is not asked about, a
-query of the same engine. How far that moves medians and widths is told; nothing that was measured
-of the questions is read.
+Four homes predict workloads that they never ran, before and after 1, 24 or 240 runs of one more
+workload came in: a campaign of commands, a job of an engine without queries, a query of the same
+engine. The rows give the change of medians and widths. Measured times of the queries are not read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,19 +31,19 @@ from fedperf_simulations.experiments.intervals.figures import (
     Cases,
     EvaluationPart,
     most_target,
-    shipped_start,
+    shipped_model,
     where,
-    with_start,
+    with_pretrained_model,
 )
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.experiment import Row, Settings, Target
 from fedperf_simulations.harness.side_by_side import computed
 
-ASKED, QUICK_ASKED = 50, 10
+QUERIES, QUICK_QUERIES = 50, 10
 DRAWS, QUICK_DRAWS = 3, 1
 RUNS = (1, 24, 240)
 NOISE_SD = 0.1
-"""Of repeats of the added workload, log seconds."""
+"""Standard deviation of repeats of the added workload, log seconds."""
 
 COMMANDS, OTHER_ENGINE, SAME_ENGINE = "commands", "another engine", "the same engine"
 ADDED = (COMMANDS, OTHER_ENGINE, SAME_ENGINE)
@@ -54,8 +53,8 @@ LIMITS: Mapping[str, float] = {MOVED: 0.05, MOST_MOVED: 0.15, WIDER: 0.2, MORE_R
 """Shares by which medians may move and intervals grow."""
 
 NOTES = (
-    "unrelated work: the pretrained model was trained on these executions; how far answers move "
-    "is asked, not how good they are",
+    "unrelated work: the pretrained model was trained on these executions; the rows measure "
+    "the change of predictions, not their accuracy",
 )
 
 
@@ -77,7 +76,7 @@ HOMES: Mapping[str, _Home] = {
 
 
 def all_cases(settings: Settings) -> list[Row]:
-    """Return a row per home, kind of work, draw, number of runs and question."""
+    """Return a row per home, kind of work, draw, number of runs and query."""
     tasks = list(product(HOMES, ADDED))
     cells = computed(partial(_cell, settings), tasks, "homes", jobs=settings.jobs)
     return [row for rows in cells for row in rows]
@@ -95,17 +94,17 @@ def _cell(settings: Settings, task: tuple[str, str]) -> Cases:
 
 def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     rows: list[Row] = []
-    asked_most = QUICK_ASKED if settings.quick else ASKED
+    most_queries = QUICK_QUERIES if settings.quick else QUERIES
     for draw in range(QUICK_DRAWS if settings.quick else DRAWS):
         rng = np.random.default_rng([settings.seed, draw, list(HOMES).index(home)])
-        own, queries, rest = _divided(HOMES[home], asked_most, rng)
-        questions = [PlanOnCluster(each.plan, each.cluster) for each in queries]
-        before = _answers(own, questions)
+        own, queries, rest = _divided(HOMES[home], most_queries, rng)
+        inputs = [PlanOnCluster(each.plan, each.cluster) for each in queries]
+        before = _predictions(own, inputs)
         added = _added(kind, own, rest, rng)
         medians: dict[int, Floats] = {}
         for runs in RUNS:
             noise = NOISE_SD * rng.standard_normal(runs)
-            medians[runs], widths = _answers([*own, *_repeated(added, noise, own)], questions)
+            medians[runs], widths = _predictions([*own, *_repeated(added, noise, own)], inputs)
             apart = np.abs(medians[runs] - before[0])
             again = np.abs(medians[runs] - medians[RUNS[1]]) if runs == RUNS[-1] else apart * 0
             changes = zip(
@@ -119,12 +118,12 @@ def _cases(settings: Settings, home: str, kind: str) -> list[Row]:
     return rows
 
 
-def _answers(
-    executions: Sequence[Execution], questions: Sequence[PlanOnCluster]
+def _predictions(
+    executions: Sequence[Execution], inputs: Sequence[PlanOnCluster]
 ) -> tuple[Floats, Floats]:
     """Return log medians, and logs of the log widths."""
     training = sorted(executions, key=lambda each: each.finished_at)
-    predictions = with_start(History.from_executions(training), questions, shipped_start())
+    predictions = with_pretrained_model(History.from_executions(training), inputs, shipped_model())
     widths = np.log([each.upper_seconds / each.lower_seconds for each in predictions])
     return np.log([each.median_seconds for each in predictions]), np.log(widths)
 
@@ -132,7 +131,7 @@ def _answers(
 def _divided(
     home: _Home, queries: int, rng: np.random.Generator
 ) -> tuple[list[Execution], list[Execution], list[Execution]]:
-    """Own executions, those asked about and all others, no workload in two of them."""
+    """Own executions, queries and all others. No workload is in two of them."""
     counts = {SPARK_SESSIONS: home.spark, DUCKDB_SESSIONS: home.duckdb, None: home.measured}
     parts: tuple[list[Execution], list[Execution], list[Execution]] = ([], [], [])
     for folder, count in counts.items():
@@ -152,7 +151,7 @@ def _divided(
 def _added(
     kind: str, own: Sequence[Execution], rest: Sequence[Execution], rng: np.random.Generator
 ) -> list[Execution]:
-    """The executions that are repeated; those of a campaign differ in size and cores."""
+    """The executions that are repeated. Those of a campaign differ in size and cores."""
     if kind == COMMANDS:
         return list(executions_of(measured_files(CAMPAIGNS)[-1]))
     if kind == SAME_ENGINE:

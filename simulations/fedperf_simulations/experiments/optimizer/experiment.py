@@ -1,8 +1,8 @@
 """Benchmark: the time to choose platforms, and the regret of each rule of pruning.
 
 Time is processor time on one thread, end to end (`measurement`), over the number of operators; it
-is wall time where nobody else computes. Two peers stand beside it: the published figure, and the
-published way to search, one question to the model after the other, in the same run.
+equals wall time on an idle machine. There are two baselines: the published figure, and the
+published search with one call of the model after the other, in the same run.
 
 Regret is the cost of a rule's plan above that of the cheapest plan that any search found. Among the
 searches is a sweep that drops no state, whose first half shares nothing with that of the exact
@@ -50,10 +50,10 @@ from fedperf_simulations.harness.experiment import ExperimentOutcome, Row, Setti
 BEAMS, EVERY_STATE = (8, 32, BEAM_PLANS), 10**9
 
 ROUNDING = 1e-12
-"""Relative; sums of the same numbers in another order differ by less."""
+"""Relative. Sums of the same numbers in another order differ by less."""
 
 MOST_COMPARED_OPERATORS, BEST = 7, 12
-"""Of workflows for brute force, and how many plans are compared."""
+"""Most operators of workflows for brute force, and the number of compared plans."""
 
 Search = Callable[[AdditiveCosts], SearchResult]
 
@@ -159,8 +159,8 @@ class OptimizerBenchmark:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of times, of rules with their regrets, and one about brute force.
 
-        `candidates` are plans that the model was asked about; of a search alone, prefixes or
-        cells of tables.
+        `candidates` are plans that the model scored. In a search alone they are prefixes or cells
+        of tables.
         """
         tasks = track(_tasks(settings), "choosing", console=Console(stderr=True))
         times = [row for task in tasks for row in _times(settings, task)]
@@ -245,20 +245,20 @@ def _times(settings: Settings, task: TimingTask) -> Sequence[Row]:
 
 
 def _measured(task: TimingTask) -> Mapping[str, Sequence[WayCost]]:
-    """By a process of its own with one thread."""
+    """Measure in a process of its own with one thread."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.optimizer.measurement"]
-    answer = subprocess.run(
+    result = subprocess.run(
         [*command, orjson.dumps(asdict(task)).decode()],
         check=True,
         capture_output=True,
         env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")},
     )
-    costs: Mapping[str, Sequence[WayCost]] = orjson.loads(answer.stdout)
+    costs: Mapping[str, Sequence[WayCost]] = orjson.loads(result.stdout)
     return costs
 
 
 def _summed_up(measured: Mapping[str, Sequence[WayCost]]) -> dict[str, dict[str, float]]:
-    """Medians; of what was taken side by side first the ratio, then the median."""
+    """Return medians. For interleaved measurements, it is the median of the ratios."""
     seconds = {name: np.array(taken)[:, 0] for name, taken in measured.items()}
     rows = {
         name: {
@@ -302,7 +302,7 @@ def _compared(settings: Settings) -> Row:
 
 
 def _flat(rows: Mapping[str, Mapping[str, float]]) -> Row:
-    """Rows by name as one, the way a cell is kept; four digits are enough for a table."""
+    """Rows by name as one, the way a cell is kept. Four digits are enough for a table."""
     return {
         f"{name}: {what}": float(f"{value:.4g}")
         for name, row in rows.items()

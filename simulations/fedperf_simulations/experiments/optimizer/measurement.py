@@ -6,8 +6,8 @@ TASK is a `TimingTask` as JSON. The program prints JSON too: per way to choose a
 seconds, plans scored].
 
 Choosing is all that a caller waits for: additive costs by the head that ships, the search,
-features, one batched answer of the public start. All ways take turns on each workflow, in random
-order.
+features, one batched prediction of the public pretrained model. All ways take turns on each
+workflow, in random order.
 
 Workflows and additive costs are random. Operators read what was placed shortly before them, so that
 a workflow looks like a query: branches that join, some outputs that several read, several sources
@@ -51,7 +51,7 @@ from fedperf_simulations.baselines.search import (
 PLATFORMS = (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS, Platform.SKLEARN, Platform.SPARK)
 
 PARENTS = (0.15, 0.6, 0.25)
-"""How often an operator reads none, one and two others."""
+"""Probabilities that an operator reads none, one and two others."""
 
 REACH = 6
 """An operator reads one of the last so many."""
@@ -61,13 +61,13 @@ KINDS: Sequence[tuple[OperatorKind, ...]] = (
     (OperatorKind.FILTER, OperatorKind.MAP, OperatorKind.AGGREGATE, OperatorKind.SORT),
     (OperatorKind.JOIN, OperatorKind.UNION),
 )
-"""By number of parents."""
+"""Kinds of operators by number of parents."""
 
 LOG_ROWS = (3.0, 15.0)
 ROW_BYTES = (8, 200)
 
 TRANSFER_CENTER, STARTUP_CENTER = -0.5, 0.5
-"""Logs, beside 0 for an operator; the spread of all of them is 1."""
+"""Logs relative to 0 for an operator. The standard deviation of all of them is 1."""
 
 
 WARM, WHOLE_NUMBERS, FORBIDDEN = 0.3, 1 / 3, 0.2
@@ -110,7 +110,7 @@ def random_workflow_of_width(
 
 
 def random_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> AdditiveCosts:
-    """Log-normal seconds; every platform can run everything and costs something to start."""
+    """Log-normal seconds. Every platform can run everything and has startup costs."""
     operators, edges = len(of.operators), len(of.edges)
     transfers = rng.lognormal(TRANSFER_CENTER, 1.0, (edges, platforms, platforms))
     transfers[:, np.arange(platforms), np.arange(platforms)] = 0
@@ -138,7 +138,7 @@ def knotty_costs(rng: np.random.Generator, of: Workflow, platforms: int) -> Addi
 
 
 ONE_BY_ONE = "one_by_one"
-"""The published way, beside the names of `SEARCHES`."""
+"""The published way, in addition to the names of `SEARCHES`."""
 
 FRONTIER, BEAM, DELAYED_GREEDY, GREEDY = "frontier", "beam", "delayed_greedy", "greedy"
 SEARCHES: Mapping[str, Search] = {
@@ -154,7 +154,7 @@ WayCost = tuple[float, int]
 """Processor seconds, plans scored."""
 
 TrainingMode = Callable[[Workflow], int]
-"""Chooses; says how many plans the model was asked about."""
+"""Choose platforms and return the number of plans that the model scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class TimingTask:
         operators: of every workflow.
         platforms: to choose from.
         workflows: how many.
-        repeats: how often each way is taken on each, beside once to warm up.
+        repeats: how often each way is taken on each, after one warm-up.
         seed: of workflows and turns.
         one_by_one: whether the published way is taken too.
         width: operators open at once; None for as it comes.
@@ -225,8 +225,8 @@ def _chosen(
 ) -> int:
     platforms = PLATFORMS[: task.platforms]
 
-    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(each, StudentT.within()) for each in model(questions).tolist()]
+    def predict(queries: Sequence[PlanOnCluster]) -> list[Prediction]:
+        return [Prediction(each, StudentT.within()) for each in model(queries).tolist()]
 
     costs = head.costs(workflow, CLUSTER, platforms)
     choice = choose(workflow, CLUSTER, Constraints(platforms), predict, costs=costs, search=search)

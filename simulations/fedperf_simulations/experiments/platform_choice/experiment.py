@@ -1,7 +1,7 @@
 """Experiment: GGFN against its baselines, in predicting and in choosing, on plans that really ran.
 
-The comparison set is partitioned into five folds by logical plan. A model answers for a fold
-without having seen any of its logical plans at any size (`fold_models`). The parts:
+The comparison set is partitioned into five folds by logical plan. A model predicts a fold without
+having seen any of its logical plans at any size (`fold_models`). The parts:
 
 - accuracy: errors of GGFN, boosting, the forest, the deep network, the analytic costs alone and
   Wayang's on all plans, with actual and with estimated cardinalities.
@@ -11,8 +11,8 @@ without having seen any of its logical plans at any size (`fold_models`). The pa
 - fastest: how often each platform is the fastest, per family and size.
 - one platform: of plans that keep to one platform, the one that is predicted to be fastest.
 - mixed: platforms per operator, where every assignment has been measured. Run again side by side
-  are our choice, the same where a difference to one platform can be told, rules of thumb, and
-  what GGFN, boosting and the network find least among all assignments. Beside them run the best
+  are our choice, the same where a difference to one platform is distinguishable, rules of thumb,
+  and what GGFN, boosting and the network find least among all assignments. Beside them run the best
   single platform of each case in hindsight and the fastest of the log, so that no run is lucky.
 - labels: run times between measured sizes, by the published rule and by others.
 - charts: measured run time over input size per platform, with our choice marked.
@@ -37,7 +37,7 @@ from fedperf_simulations.baselines.cost_models import (
     wayang,
 )
 from fedperf_simulations.baselines.platform_rules import PER_CLASS, constant_rules
-from fedperf_simulations.corpus.cardinality_mode import BOTH, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH
 from fedperf_simulations.corpus.comparisons import FOLDS, Case
 from fedperf_simulations.corpus.measured_log import Role
 from fedperf_simulations.corpus.measurement import one_core_for_trials
@@ -57,24 +57,24 @@ from fedperf_simulations.experiments.platform_choice.models import (
     FoldModels,
     Folds,
     Rerun,
-    answers,
     baseline,
     best_alone,
     beyond,
+    choice_row,
     chosen_plan,
     covered_row,
-    least_said,
+    least_predicted,
     mixed_rows,
     named_with,
+    prediction_rows,
     rerun_row,
     robust_plan,
     rules_of_thumb,
-    said_of,
 )
 from fedperf_simulations.experiments.platform_choice.tables import (
     ALL,
     INFORMATION,
-    ModelAnswers,
+    ModelPredictions,
     accuracy_rows,
     case_rows,
     chosen_row,
@@ -103,7 +103,7 @@ BEST, NEAR_BEST, MOST_REGRET = 0.87, 0.95, 0.05
 COVERED = 0.85
 
 RIVALS = (BOOSTING, NETWORK)
-"""Opponents of the mixed choice, by the least that they say among all assignments."""
+"""Baselines of the mixed choice, by their smallest prediction among all assignments."""
 
 NOTES = (
     "cases of this set were looked at twice before, with earlier models; GGFN's loss was chosen on "
@@ -122,17 +122,17 @@ class PlatformChoice:
     def run(self, settings: Settings) -> ExperimentOutcome:
         """Rows of all parts, see the module."""
         folds = _folds(settings.seed)
-        answers = _model_answers(settings)
+        predictions = _model_predictions(settings)
         cases = [case for case in folds.cases if case.role is not Role.EXHAUSTIVE]
         series = [case for case in cases if case.role is Role.SERIES]
-        model_rows = [row for each in answers for row in case_rows(each, cases)]
-        mixed = _mixed(settings, answers)
+        model_rows = [row for each in predictions for row in case_rows(each, cases)]
+        mixed = _mixed(settings, predictions)
         rows = [
-            *(row for each in answers for row in accuracy_rows(each, _by_fold(folds, cases))),
+            *(row for each in predictions for row in accuracy_rows(each, _by_fold(folds, cases))),
             *paired_rows(model_rows, GGFN),
             *fastest_rows(cases),
-            *_one_platform(answers, cases),
-            *(chosen_row(each, cases) for each in answers if each.model == GGFN),
+            *_one_platform(predictions, cases),
+            *(chosen_row(each, cases) for each in predictions if each.model == GGFN),
             *(covered_row(mixed, named_with(CHOICE, each)) for each in BOTH),
             *mixed_rows(mixed, [*_choosers(), *_rules(), BEST_ALONE, BEST_ALONE_AGAIN]),
             *label_rows(series),
@@ -141,7 +141,7 @@ class PlatformChoice:
             rows,
             [*_targets(rows), *_mixed_targets(mixed)],
             self.public_files(settings.data),
-            size_charts(series, answers[0], settings.out),
+            size_charts(series, predictions[0], settings.out),
             [*model_rows, *mixed],
             [_of_spark(cases), *_of_widths(), *NOTES],
         )
@@ -163,7 +163,7 @@ def _of_spark(cases: Sequence[Case]) -> str:
 
 def _of_widths() -> Iterator[str]:
     if not WIDTHS_PATH.exists():
-        yield "how far off starts are was not measured: intervals are the answer times or over 16"
+        yield "the model's error was not measured: intervals are the prediction times or over 16"
 
 
 def _by_fold(folds: Folds, cases: Sequence[Case]) -> list[list[Case]]:
@@ -178,8 +178,8 @@ def _folds(seed: int) -> Folds:
     return Folds.of(Measurements.read(seed))
 
 
-def _model_answers(settings: Settings) -> list[ModelAnswers]:
-    """Return what every model says of every case with either information, GGFN's first."""
+def _model_predictions(settings: Settings) -> list[ModelPredictions]:
+    """Return every model's predictions of every case with either information, GGFN's first."""
     names = [GGFN, BOOSTING, FOREST, NETWORK, ANALYTIC, WAYANG]
     if settings.data is None:
         names.remove(WAYANG)
@@ -187,22 +187,22 @@ def _model_answers(settings: Settings) -> list[ModelAnswers]:
     results = computed(partial(_answers, settings), tasks, "models of folds", jobs=settings.jobs)
     by_task = dict(zip(tasks, results, strict=True))
     rows = {name: [row for fold in range(FOLDS) for row in by_task[name, fold]] for name in names}
-    return [ModelAnswers.of(name, rows[name], each) for each in BOTH for name in names]
+    return [ModelPredictions.of(name, rows[name], each) for each in BOTH for name in names]
 
 
 def _answers(settings: Settings, task: tuple[str, int]) -> Sequence[Row]:
     name, fold = task
 
-    def answer_rows() -> list[Row]:
-        return list(answers(_folds(settings.seed), _model(settings, name), fold))
+    def rows_of_fold() -> list[Row]:
+        return list(prediction_rows(_folds(settings.seed), _model(settings, name), fold))
 
-    return settings.cases(f"{name.replace(' ', '-')}-{fold}", answer_rows)
+    return settings.cases(f"{name.replace(' ', '-')}-{fold}", rows_of_fold)
 
 
 def _model(settings: Settings, name: str) -> Callable[[int], PredictLog]:
     """For a fold, the model of that name."""
     if name == GGFN:
-        return _fold_models(settings).answer
+        return _fold_models(settings).model_of
     folds = _folds(settings.seed)
     if name == BOOSTING:
         rounds = QUICK_ROUNDS if settings.quick else ROUNDS
@@ -230,8 +230,8 @@ def _fold_models(settings: Settings) -> FoldModels:
     return FoldModels(folds, settings.models, epochs, settings.seed)
 
 
-def _one_platform(answers: Sequence[ModelAnswers], cases: Sequence[Case]) -> Iterator[Row]:
-    for each in answers:
+def _one_platform(predictions: Sequence[ModelPredictions], cases: Sequence[Case]) -> Iterator[Row]:
+    for each in predictions:
         row = one_platform_row(each.model, each.cheapest_platform, cases)
         yield {**row, INFORMATION: each.information}
     for rule in constant_rules():
@@ -239,14 +239,14 @@ def _one_platform(answers: Sequence[ModelAnswers], cases: Sequence[Case]) -> Ite
         yield one_platform_row(rule.name, partial(_always, platform), cases)
 
 
-def _mixed(settings: Settings, answers: Sequence[ModelAnswers]) -> list[Row]:
+def _mixed(settings: Settings, predictions: Sequence[ModelPredictions]) -> list[Row]:
     """Return what each chooser's plans took when they ran again, a row per program."""
     folds = _folds(settings.seed)
     cases = [case for case in folds.cases if case.role is Role.EXHAUSTIVE]
     cases = cases[: QUICK_CASES if settings.quick else None]
     rivals = {
-        named_with(each.model, each.information): least_said(each, cases)
-        for each in answers
+        named_with(each.model, each.information): least_predicted(each, cases)
+        for each in predictions
         if each.model in (GGFN, *RIVALS)
     }
     models = _fold_models(settings)
@@ -277,21 +277,21 @@ def _rerun(
     models: FoldModels, others: Mapping[str, Mapping[str, Assignment]], rerun: Rerun, case: Case
 ) -> Row:
     fold = models.folds.fold_of[case.workload]
-    answer, head = models.answer(fold), models.head(fold)
+    model, head = models.model_of(fold), models.head(fold)
     assignments = {name: plans[case.name] for name, plans in others.items()}
     row: Row = {}
     for each in BOTH:
-        plan, name = chosen_plan(case, answer, head, information=each), named_with(CHOICE, each)
+        plan, name = chosen_plan(case, model, head, information=each), named_with(CHOICE, each)
         assignments[name] = plan
-        assignments[named_with(ROBUST, each)] = robust_plan(case, plan, answer, information=each)
-        row = {**row, **said_of(case, plan, answer, name=name, information=each)}
+        assignments[named_with(ROBUST, each)] = robust_plan(case, plan, model, information=each)
+        row = {**row, **choice_row(case, plan, model, name=name, information=each)}
     return {**rerun_row(case, assignments, rerun), **row}
 
 
 def _targets(rows: Sequence[Row]) -> list[Target]:
     """With the rows that a run counted."""
     mixed = {r["chooser"]: number(r["mean regret"]) for r in rows if r["part"] == "mixed"}
-    rows = [row for row in rows if row.get(INFORMATION) == TRUE_ROWS]
+    rows = [row for row in rows if row.get(INFORMATION) == ACTUAL]
     error = {r["model"]: number(r["relative error"]) for r in rows if r.get("family") == ALL}
     alone = {r["chooser"]: r for r in rows if r["part"] == "one platform"}
     ours, [choice_row] = alone[GGFN], [row for row in rows if row["part"] == "chosen"]

@@ -1,12 +1,12 @@
-"""Cost models of folds, and runs of their choices beside rules of thumb and the optimum.
+"""Cost models of folds, and runs of their choices, of rules of thumb and of the optimum.
 
 Every assignment of a case has been measured once. The fastest of so many single runs was
 partly lucky, so the fastest few are run again, interleaved with every choice. Regret uses the
 medians of those runs.
 
-A model of a fold learns from the measured set and from the other folds: no
-logical plan of the fold is among them, whatever its size. Models and heads are kept as files,
-so that what was trained once is not trained again.
+A model of a fold learns from the measured set and from the other folds: no logical plan of the fold
+is among them at any size. Models and heads are kept as files, so that what was trained once is not
+trained again.
 """
 
 import math
@@ -58,15 +58,15 @@ from fedperf_simulations.baselines.platform_rules import (
     class_rules,
     constant_rules,
 )
-from fedperf_simulations.corpus.cardinality_mode import TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, workflow_with
 from fedperf_simulations.corpus.comparisons import Case, folds_of
-from fedperf_simulations.corpus.training_set import IsKnown, Measurements
+from fedperf_simulations.corpus.training_set import Measurements, TrainingFilter
 from fedperf_simulations.experiments.platform_choice.tables import (
     FAILED,
+    LOG_COLUMNS,
     NEAR,
-    SAID,
-    ModelAnswers,
-    questions,
+    ModelPredictions,
+    case_queries,
 )
 from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import PairedComparison
@@ -99,7 +99,7 @@ class Folds:
         """Return the cases of a fold."""
         return [case for case in self.cases if self.fold_of[case.workload] == fold]
 
-    def is_training(self, fold: int) -> IsKnown:
+    def is_training(self, fold: int) -> TrainingFilter:
         """Return a predicate for the workloads that a model of the fold trains on."""
         return lambda workload: self.fold_of.get(workload) != fold
 
@@ -110,14 +110,14 @@ class Folds:
 
 @dataclass(frozen=True, slots=True)
 class FoldModels:
-    """GGFN and its head of every fold, kept in a directory; trained where they are missing."""
+    """GGFN and its head of every fold, kept in a directory. Trained where they are missing."""
 
     folds: Folds
     directory: Path
     epochs: int
     seed: int
 
-    def answer(self, fold: int) -> PredictLog:
+    def model_of(self, fold: int) -> PredictLog:
         """Return the GGFN of a fold."""
         path = self.directory / f"ggfn-{fold}.safetensors"
         if not path.is_file():
@@ -133,14 +133,14 @@ class FoldModels:
         if not path.is_file():
             workflows = self.folds.measurements.workflows(self.folds.is_training(fold))
             head = distil(
-                self.answer(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
+                self.model_of(fold), workflows, EMBEDDED_PLATFORMS, supports, seed=self.seed
             )
             save_surrogate(head, path)
         return load_surrogate(path)
 
 
-def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
-    """Yield a model's answers to every plan of a fold's cases: log seconds, in their order.
+def prediction_rows(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iterator[Row]:
+    """Yield a model's predictions for every plan of a fold's cases: log seconds, in their order.
 
     Each plan is predicted with actual and with estimated cardinalities.
 
@@ -151,13 +151,13 @@ def answers(folds: Folds, learn: Callable[[int], PredictLog], fold: int) -> Iter
     """
     predict_log = learn(fold)
     for case in folds.held_out_cases(fold):
-        predictions = [predict_log(questions(case, each)).tolist() for each in SAID]
+        predictions = [predict_log(case_queries(case, each)).tolist() for each in LOG_COLUMNS]
         for seconds in zip(*predictions, strict=True):
-            yield {"case": case.name, **dict(zip(SAID.values(), seconds, strict=True))}
+            yield {"case": case.name, **dict(zip(LOG_COLUMNS.values(), seconds, strict=True))}
 
 
 def baseline(folds: Folds, model: CostModel) -> Callable[[int], PredictLog]:
-    """Return a model for `answers` that is trained when it is asked for."""
+    """Return a model for `prediction_rows` that is trained on first use."""
     return lambda fold: model(folds.training_plan(fold))
 
 
@@ -166,14 +166,14 @@ ROBUST = "our choice, where a difference can be told"
 FASTEST = "fastest"
 BEST_ALONE = "best single platform of each case"
 BEST_ALONE_AGAIN = "best single platform of each case, by interleaved runs"
-LOG_SAID, HALF_WIDTH = "log seconds said", "half width"
+LOG_PREDICTED, HALF_WIDTH = "log seconds said", "half width"
 RERUN = 8
 """So many of the fastest assignments run again."""
 
 TIMEOUT_SECONDS = 60.0
 
 RunAgain = Callable[[Case, Sequence[Assignment]], Mapping[Assignment, float]]
-"""Median seconds of each plan of a case; infinity where a run did not end well."""
+"""Median seconds of each plan of a case. Infinity where a run did not end well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,18 +212,18 @@ class Rerun:
 
 def named_with(chooser: str, information: str) -> str:
     """Return a chooser that was given that."""
-    return chooser if information == TRUE_ROWS else f"{chooser}, {information}"
+    return chooser if information == ACTUAL else f"{chooser}, {information}"
 
 
 def chosen_plan(
-    case: Case, answer: PredictLog, head: AdditiveSurrogate, *, information: str
+    case: Case, predict_log: PredictLog, head: AdditiveSurrogate, *, information: str
 ) -> Assignment:
     """The optimizer's choice for engines that are awake, as those of the measurements are."""
     workflow = workflow_with(case.workflow, information)
     costs = head.costs(workflow, case.cluster, EMBEDDED_PLATFORMS, startup_seconds={})
 
-    def predict(questions: Sequence[PlanOnCluster]) -> list[Prediction]:
-        return [Prediction(each, StudentT.within()) for each in answer(questions).tolist()]
+    def predict(queries: Sequence[PlanOnCluster]) -> list[Prediction]:
+        return [Prediction(each, StudentT.within()) for each in predict_log(queries).tolist()]
 
     def can_run(position: int, platform: Platform) -> bool:
         return supports(case.program.steps[position].operation, platform)
@@ -234,30 +234,30 @@ def chosen_plan(
 
 
 def robust_plan(
-    case: Case, choice: Assignment, answer: PredictLog, *, information: str
+    case: Case, choice: Assignment, predict_log: PredictLog, *, information: str
 ) -> Assignment:
-    """The choice, or the best single platform by prediction where no difference can be told."""
+    """The choice, or the best single platform by prediction where they are not distinguishable."""
     workflow = workflow_with(case.workflow, information)
     single = [plan for plan in case.seconds if len(set(plan)) == 1]
     queries = [PlanOnCluster(Plan(workflow, each), case.cluster) for each in (choice, *single)]
     mix = fit_personalized_ensemble(
-        History((), (), np.zeros(0)), {PUBLIC: answer}, public_learners()
+        History((), (), np.zeros(0)), {PUBLIC: predict_log}, public_learners()
     )
     of_choice, *others = mix.predict(queries)
     medians = [each.median_seconds for each in others]
     best = int(np.argmin(medians))
-    is_told = probability_faster(of_choice, others[best]) >= SURE
-    return choice if is_told else single[best]
+    is_distinguishable = probability_faster(of_choice, others[best]) >= SURE
+    return choice if is_distinguishable else single[best]
 
 
-def said_of(
-    case: Case, choice: Assignment, answer: PredictLog, *, name: str, information: str
+def choice_row(
+    case: Case, choice: Assignment, predict_log: PredictLog, *, name: str, information: str
 ) -> Row:
     """Return the predicted log seconds of a choice, and the half width that is claimed of them."""
     query = PlanOnCluster(Plan(workflow_with(case.workflow, information), choice), case.cluster)
-    [log_seconds] = answer([query]).tolist()
+    [log_seconds] = predict_log([query]).tolist()
     return {
-        f"{name}, {LOG_SAID}": log_seconds,
+        f"{name}, {LOG_PREDICTED}": log_seconds,
         f"{name}, {HALF_WIDTH}": pretrained_half_width(query),
     }
 
@@ -267,7 +267,7 @@ def covered_row(cells: Sequence[Row], name: str) -> Row:
     seconds = np.array([_number(each[name]) for each in cells])
     predicted, width = (
         np.array([_number(each[f"{name}, {what}"]) for each in cells])
-        for what in (LOG_SAID, HALF_WIDTH)
+        for what in (LOG_PREDICTED, HALF_WIDTH)
     )
     hits = (np.abs(np.log(seconds) - predicted) <= width).astype(float)
     covered = float(hits.mean())
@@ -299,7 +299,7 @@ def rules_of_thumb(cases: Sequence[Case]) -> Mapping[str, Mapping[str, Assignmen
 
 
 def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
-    """Return the best single platform of each case, known in hindsight."""
+    """Return the best single platform of each case, in hindsight."""
     assignments: dict[str, Assignment] = {}
     for case in cases:
         seconds = case.on_one_platform()
@@ -308,16 +308,18 @@ def best_alone(cases: Sequence[Case]) -> Mapping[str, Assignment]:
     return assignments
 
 
-def least_said(answers: ModelAnswers, cases: Sequence[Case]) -> Mapping[str, Assignment]:
+def least_predicted(
+    predictions: ModelPredictions, cases: Sequence[Case]
+) -> Mapping[str, Assignment]:
     """Return a model's choice among all assignments that were measured, by case."""
     return {
-        case.name: list(case.seconds)[int(np.argmin(answers.log_seconds[case.name]))]
+        case.name: list(case.seconds)[int(np.argmin(predictions.log_seconds[case.name]))]
         for case in cases
     }
 
 
 def rerun_row(case: Case, assignments: Mapping[str, Assignment], rerun: RunAgain) -> Row:
-    """Seconds of what each chooser said and of the fastest of all, run side by side."""
+    """Seconds of each chooser's plan and of the fastest of all, in interleaved runs."""
     fastest = sorted(case.seconds, key=lambda plan: case.seconds[plan])[:RERUN]
     plans = [sinks_at_home(case.program, plan) for plan in (*assignments.values(), *fastest)]
     seconds = rerun(case, list(dict.fromkeys(plans)))

@@ -4,7 +4,7 @@ A model predicts the log seconds of each plan of a case, in their order.
 
 Labels between measured sizes follow each rule of `cold_start`, in the published setting: all
 workflows run on small inputs, few on medium and large ones. Of every plan of a series the rule gets
-the sizes in `TOLD` and labels the others.
+the sizes in `TRAINING_ROWS` and labels the others.
 
 The charts are like figures 6 to 9 of the GGFN paper: run time per platform over input size, one
 per task of the paper: word count, PageRank, embeddings of words, credit analysis. Every
@@ -28,7 +28,7 @@ from fedperf_shared.model.metrics import q_error, relative_errors
 from fedperf_shared.model.pretrained import pretrained_half_width
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.baselines.cold_start import RULES, Floats, Rule
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS, workflow_with
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED, workflow_with
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.harness.cells import number
 from fedperf_simulations.harness.charts import Line, lines_chart
@@ -36,27 +36,27 @@ from fedperf_simulations.harness.experiment import Row
 from fedperf_simulations.harness.paired import PairedComparison
 
 ALL = "all"
-SAID: Mapping[str, str] = {
-    TRUE_ROWS: "log seconds",
-    KNOWN_BEFORE: "log seconds, known before",
+LOG_COLUMNS: Mapping[str, str] = {
+    ACTUAL: "log seconds",
+    ESTIMATED: "log seconds, known before",
 }
-"""Columns of what a model says, by what it was given."""
+"""Columns of a model's predictions, by its information."""
 
 INFORMATION = "information"
 ERROR, RATIO = "relative error", "times the fastest"
 NEAR = 0.10
-"""What is within a tenth of the best counts as well chosen."""
+"""A choice within a tenth of the best counts as well chosen."""
 
 FAILED = 100.0
 """Regret of a plan that did not end well, in comparisons."""
 
 Chooser = Callable[[Case], Platform | None]
-"""The platform for everything; None where it has no run time, or cannot be."""
+"""The platform for everything. None where it has no run time, or cannot be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ModelAnswers:
-    """One model's say of cases.
+class ModelPredictions:
+    """One model's predictions of cases.
 
     Attributes:
         model: its name.
@@ -66,14 +66,14 @@ class ModelAnswers:
 
     model: str
     log_seconds: Mapping[str, Floats]
-    information: str = TRUE_ROWS
+    information: str = ACTUAL
 
     @classmethod
-    def of(cls, model: str, rows: Sequence[Row], information: str = TRUE_ROWS) -> "ModelAnswers":
-        """Return the answers from a row per plan, those of a case in their order."""
+    def of(cls, model: str, rows: Sequence[Row], information: str = ACTUAL) -> "ModelPredictions":
+        """Return the predictions from a row per plan, those of a case in their order."""
         by_case: dict[str, list[float]] = {}
         for row in rows:
-            by_case.setdefault(str(row["case"]), []).append(number(row[SAID[information]]))
+            by_case.setdefault(str(row["case"]), []).append(number(row[LOG_COLUMNS[information]]))
         logs = {case: np.array(values) for case, values in by_case.items()}
         return cls(model, logs, information)
 
@@ -83,7 +83,7 @@ class ModelAnswers:
         return {"model": self.model, INFORMATION: self.information}
 
     def cheapest_platform(self, case: Case) -> Platform:
-        """Return the platform of the one-platform plan with the smallest answer."""
+        """Return the platform of the one-platform plan with the smallest prediction."""
         single = [
             (predicted, plan[0])
             for predicted, plan in zip(self.log_seconds[case.name], case.seconds, strict=True)
@@ -98,31 +98,31 @@ class ModelAnswers:
         return np.exp(self.log_seconds[case.name])[ended], measured[ended]
 
 
-def accuracy_rows(answers: ModelAnswers, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
-    """Errors over all plans of each fold, their mean over the folds; and per family of all."""
-    per_fold = [_figures(answers, cases) for cases in folds]
+def accuracy_rows(predictions: ModelPredictions, folds: Sequence[Sequence[Case]]) -> Iterator[Row]:
+    """Errors over all plans of each fold, their mean over the folds, and all per family."""
+    per_fold = [_figures(predictions, cases) for cases in folds]
     spread = float(np.std([each["relative error"] for each in per_fold]))
     means = {name: float(np.mean([each[name] for each in per_fold])) for name in per_fold[0]}
-    yield {"part": "accuracy", **answers.about, "family": ALL, **means, "sd": spread}
+    yield {"part": "accuracy", **predictions.about, "family": ALL, **means, "sd": spread}
     families: dict[str, list[Case]] = defaultdict(list)
     for case in (case for cases in folds for case in cases):
         families[case.family.value].append(case)
     for family in sorted(families):
-        figures = _figures(answers, families[family])
-        yield {"part": "accuracy", **answers.about, "family": family, **figures}
+        figures = _figures(predictions, families[family])
+        yield {"part": "accuracy", **predictions.about, "family": family, **figures}
 
 
-def case_rows(answers: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
+def case_rows(predictions: ModelPredictions, cases: Sequence[Case]) -> Iterator[Row]:
     """Per case the mean relative error, and what the chosen platform takes: of one, the fastest."""
     names = {case.name for case in comparable(cases)}
     for case in cases:
-        predicted, measured = answers.errors(case)
+        predicted, measured = predictions.errors(case)
         ratio = None
         if case.name in names:
-            platform = answers.cheapest_platform(case)
+            platform = predictions.cheapest_platform(case)
             ratio = min(_ratio(case.on_one_platform(), platform), 1 + FAILED)
         yield {
-            **answers.about,
+            **predictions.about,
             "case": case.name,
             "workload": case.workload,
             "family": case.family.value,
@@ -133,7 +133,7 @@ def case_rows(answers: ModelAnswers, cases: Sequence[Case]) -> Iterator[Row]:
 
 
 def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
-    """Our model less each rival, case by case; workloads, with all their sizes, are resampled.
+    """Our model less each rival, case by case. Workloads, with all their sizes, are resampled.
 
     Of the mean relative error, and of what the chosen platforms take, in times the fastest.
     """
@@ -149,17 +149,18 @@ def paired_rows(model_rows: Sequence[Row], ours: str) -> Iterator[Row]:
                     yield {"part": "paired", **about, **pair}
 
 
-def chosen_row(answers: ModelAnswers, cases: Sequence[Case]) -> Row:
-    """Coverage of the chosen platforms by 90 % intervals as wide as is claimed of the start.
+def chosen_row(predictions: ModelPredictions, cases: Sequence[Case]) -> Row:
+    """Return the coverage of the chosen platforms by the pretrained model's 90 % intervals.
 
-    Beside it the same of every plan on one platform: what looks best is often underestimated.
+    The row also has the coverage of every plan on one platform: the best prediction is often an
+    underestimate.
     """
-    choices, every = _hits(answers, comparable(cases))
+    choices, every = _hits(predictions, comparable(cases))
     hits, workloads = np.array([hit for hit, _ in choices]), [workload for _, workload in choices]
     low, high = interval_by_groups(hits, workloads) or (None, None)
     return {
         "part": "chosen",
-        **answers.about,
+        **predictions.about,
         "cases": len(hits),
         "covered": float(hits.mean()),
         "low": low,
@@ -197,7 +198,7 @@ def one_platform_row(name: str, choose: Chooser, cases: Sequence[Case]) -> Row:
 
 
 def _by_model(model_rows: Sequence[Row], metric: str) -> dict[str, dict[str, float]]:
-    """By model and case, where there is a figure."""
+    """Return the figures by model and case."""
     by_model: dict[str, dict[str, float]] = defaultdict(dict)
     for row in model_rows:
         if row[metric] is not None:
@@ -230,26 +231,26 @@ def _paired_row(
 
 
 def _hits(
-    answers: ModelAnswers, cases: Sequence[Case]
+    predictions: ModelPredictions, cases: Sequence[Case]
 ) -> tuple[list[tuple[float, str]], list[float]]:
     """Whether intervals hold what was measured: of chosen platforms with workloads, and of all."""
     choices, every = [], []
     for case in cases:
-        best = answers.cheapest_platform(case)
+        best = predictions.cheapest_platform(case)
         queries, logs = (
-            questions(case, answers.information),
-            answers.log_seconds[case.name].tolist(),
+            case_queries(case, predictions.information),
+            predictions.log_seconds[case.name].tolist(),
         )
-        for (plan, seconds), question, log in zip(case.seconds.items(), queries, logs, strict=True):
+        for (plan, seconds), query, log in zip(case.seconds.items(), queries, logs, strict=True):
             if len(set(plan)) == 1 and seconds < math.inf:
-                hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(question))
+                hit = float(abs(log - math.log(seconds)) <= pretrained_half_width(query))
                 every.append(hit)
                 if plan[0] is best:
                     choices.append((hit, case.workload))
     return choices, every
 
 
-def questions(case: Case, information: str) -> list[PlanOnCluster]:
+def case_queries(case: Case, information: str) -> list[PlanOnCluster]:
     """Return one per measured plan, in their order."""
     workflow = workflow_with(case.workflow, information)
     return PlanOnCluster.of(workflow, list(case.seconds), case.cluster)
@@ -275,8 +276,8 @@ def _ratio(seconds: Mapping[Platform, float], choice: Platform | None) -> float:
     return seconds.get(choice, math.inf) / min(seconds.values())
 
 
-def _figures(answers: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
-    pairs = [answers.errors(case) for case in cases]
+def _figures(predictions: ModelPredictions, cases: Sequence[Case]) -> dict[str, float]:
+    pairs = [predictions.errors(case) for case in cases]
     predicted, measured = (np.concatenate(each) for each in zip(*pairs, strict=True))
     errors = q_error(predicted, measured)
     return {
@@ -287,7 +288,7 @@ def _figures(answers: ModelAnswers, cases: Sequence[Case]) -> dict[str, float]:
     }
 
 
-TOLD = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
+TRAINING_ROWS = (1_000, 3_000, 10_000, 30_000, 100_000, 10_000_000)
 """Many small sizes and one large: the degree-5 polynomial needs six."""
 
 
@@ -310,7 +311,7 @@ def _rule_ratios(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[F
     errors: list[Floats] = []
     negative = 0
     for rows, seconds in curves:
-        is_training = np.isin(rows, TOLD)
+        is_training = np.isin(rows, TRAINING_ROWS)
         labels = rule(rows[is_training], seconds[is_training], rows[~is_training])
         negative += int(np.sum(~(labels > 0)))
         errors.append(np.abs(labels / seconds[~is_training] - 1))
@@ -318,14 +319,14 @@ def _rule_ratios(rule: Rule, curves: Sequence[tuple[Floats, Floats]]) -> tuple[F
 
 
 def _curves(series: Sequence[Case]) -> Iterator[tuple[Floats, Floats]]:
-    """Rows and seconds of every plan that ended well at all told sizes and at others."""
+    """Rows and seconds of every plan that ended well, at training sizes and at others."""
     curves: dict[tuple[str, Assignment], dict[int, float]] = defaultdict(dict)
     for case in series:
         for plan, seconds in case.seconds.items():
             if seconds < math.inf:
                 curves[case.workload, plan][case.rows] = seconds
     for sizes in curves.values():
-        if set(TOLD) < sizes.keys():
+        if set(TRAINING_ROWS) < sizes.keys():
             rows = np.array(sorted(sizes), dtype=np.float64)
             yield rows, np.array([sizes[int(each)] for each in rows])
 
@@ -334,15 +335,15 @@ TASKS = (Family.WORD_COUNT, Family.PAGERANK, Family.EMBEDDINGS, Family.CREDIT)
 RING = "our choice"
 
 
-def size_charts(series: Sequence[Case], answers: ModelAnswers, out: Path) -> list[Path]:
-    """Write an SVG per task whose series is there; the first program of each."""
+def size_charts(series: Sequence[Case], predictions: ModelPredictions, out: Path) -> list[Path]:
+    """Write an SVG per task whose series is there. The first program of each."""
     paths: list[Path] = []
     for family in TASKS:
         of_family = [case for case in series if case.family is family]
         if of_family:
             first = [case for case in of_family if case.workload == of_family[0].workload]
             path = out / f"sizes_{family.value}.svg"
-            path.write_text(_chart(sorted(first, key=lambda case: case.rows), answers))
+            path.write_text(_chart(sorted(first, key=lambda case: case.rows), predictions))
             paths.append(path)
     return paths
 
@@ -352,7 +353,7 @@ def plan_name(plan: Assignment) -> str:
     return " + ".join(platform.name.lower() for platform, _ in Counter(plan).most_common())
 
 
-def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
+def _chart(cases: Sequence[Case], predictions: ModelPredictions) -> str:
     measured: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for case in cases:
         for plan, seconds in case.seconds.items():
@@ -362,7 +363,7 @@ def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
         Line(name, [rows for rows, _ in points], [seconds for _, seconds in points])
         for name, points in measured.items()
     ]
-    choices = [(float(case.rows), _chosen_seconds(case, answers)) for case in cases]
+    choices = [(float(case.rows), _chosen_seconds(case, predictions)) for case in cases]
     rings = [(rows, seconds) for rows, seconds in choices if seconds < math.inf]
     return lines_chart(
         lines,
@@ -374,6 +375,6 @@ def _chart(cases: Sequence[Case], answers: ModelAnswers) -> str:
     )
 
 
-def _chosen_seconds(case: Case, answers: ModelAnswers) -> float:
+def _chosen_seconds(case: Case, predictions: ModelPredictions) -> float:
     plans = list(case.seconds)
-    return case.seconds[plans[int(np.argmin(answers.log_seconds[case.name]))]]
+    return case.seconds[plans[int(np.argmin(predictions.log_seconds[case.name]))]]

@@ -1,9 +1,10 @@
 """Benchmark: the cost of a home that grows from 1,000 to 1,000,000 executions.
 
-The cost is that of taking executions in, of learning and of asking. Executions are made up, ten of
-a workload, 14 operators on average, all of other sizes. A home of a size is learnt from for the
-first time. Then 1,000 new executions come, and `predict`, `drift` and `gain` are asked, each a
-program of its own. Every size is a cell, so that a run of hours goes on where it was interrupted.
+The cost is that of ingestion, of training and of prediction. Executions are made up, ten of a
+workload, 14 operators on average, all of other sizes. Predictors are trained on a home of a size
+for the first time. Then 1,000 new executions are added, and `predict`, `drift` and `gain` run, each
+as a program of its own. Every size is a cell, so that a run of hours goes on where it was
+interrupted.
 """
 
 import os
@@ -46,13 +47,13 @@ class StoreBenchmark:
 
 
 def _measured(size: int, new: int, seed: int) -> Row:
-    """By a process of its own, so that no other size counts."""
+    """Measure in a process of its own, so that no other size counts."""
     command = [sys.executable, "-m", "fedperf_simulations.experiments.store.measurement"]
     numbers = [str(size), str(new), str(seed)]
-    answer = subprocess.run(
+    result = subprocess.run(
         [*command, *numbers], check=True, stdout=subprocess.PIPE, env=os.environ
     )
-    return {"executions": size, "new": new, **orjson.loads(answer.stdout)}
+    return {"executions": size, "new": new, **orjson.loads(result.stdout)}
 
 
 def _targets(row: Row) -> list[Target]:

@@ -2,10 +2,10 @@
 
 Usage: python -m fedperf_simulations.experiments.store.measurement EXECUTIONS NEW [SEED]
 
-The program prints JSON. CPU seconds are user and system time of all processes of a command, its
-start and imports included; megabytes are the peak of the largest. Making the executions up counts
-nowhere. A warm answer is one question to a predictor that is held. The question is about a workload
-that was never seen, about one that is known but on other cores, or the same as before.
+The program prints JSON. CPU seconds are user and system time of all processes of a command, startup
+and imports included; megabytes are the peak of the largest. Generating the executions is not
+counted. A warm prediction is one query to a fitted predictor. The query is a new workload, a stored
+workload on other cores, or a repetition.
 
 The executions are made up, so that a store can have any size. A workload is a random workflow on
 one platform, run with another size each time. Run times follow its size and cores, a level of its
@@ -54,21 +54,21 @@ KINDS = (
     (OperatorKind.FILTER, OperatorKind.MAP, OperatorKind.AGGREGATE, OperatorKind.SORT),
     (OperatorKind.JOIN, OperatorKind.UNION),
 )
-"""By number of parents."""
+"""Kinds of operators by number of parents."""
 
 REACH = 4
 """An operator reads one of the last so many."""
 
 LOG_ROWS = (7.0, 15.0)
 LEVEL_SD, CHANCE_SD = 0.5, 0.1
-"""Of workloads and of executions, log seconds."""
+"""Standard deviations of workloads and of executions, log seconds."""
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 APART = timedelta(seconds=20)
 
 
 def made_up(seed: int, begin: int, end: int) -> Iterator[Execution]:
-    """The executions of these numbers; ten in a row share a workload, in any order of time."""
+    """The executions of these numbers. Ten in a row share a workload, in any order of time."""
     for workload in range(begin // PER_WORKLOAD, -(-end // PER_WORKLOAD)):
         rng = np.random.default_rng([seed, workload])
         for number, execution in enumerate(_of_workload(rng, workload)):
@@ -121,21 +121,21 @@ def _operators(rng: np.random.Generator) -> list[Operator]:
     return placed
 
 
-WARM_QUESTIONS = 200
+WARM_QUERIES = 200
 OTHER_CORES = 12
-"""That no execution ran on, between those that some did."""
+"""A number of cores without executions, between numbers with executions."""
 
 _BATCH = 100
 _MEGABYTE = 1024
-"""Kilobytes, in which the kernel tells peaks."""
+"""Kilobytes, the kernel's unit of peaks."""
 
 
 def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
     """Return the figures of one home, by name.
 
     Args:
-        size: executions that are learnt from for the first time.
-        new: executions that come then.
+        size: executions of the first training.
+        new: executions that are added then.
         seed: of the executions.
     """
     with tempfile.TemporaryDirectory() as directory:
@@ -154,9 +154,9 @@ def measured(size: int, new: int, seed: int = 0) -> dict[str, float]:
 
 
 def _fill(home: Home, executions: Iterator[Execution]) -> float:
-    """Take them in; CPU seconds."""
+    """Take them in. CPU seconds."""
     taken, encoder = 0.0, home_encoder()
-    encoder.encode([])  # reads the start once
+    encoder.encode([])  # reads the pretrained model once
     with ExecutionStore.open(home.store) as store:
         while batch := list(islice(executions, _BATCH)):
             before = time.process_time()
@@ -166,7 +166,7 @@ def _fill(home: Home, executions: Iterator[Execution]) -> float:
 
 
 def _newest(home: Home) -> tuple[str, ...]:
-    """Return a question about the newest job, on other cores."""
+    """Return a query for the newest job, on other cores."""
     with ExecutionStore.open(home.store) as store:
         [newest] = store.newest(1)
     return "predict", "--execution", newest.execution_id, "--cores", "4,8,12"
@@ -190,31 +190,31 @@ def _command(name: str, home: Home, *arguments: str) -> dict[str, float]:
 
 
 def _warm(home: Home, seed: int, stored: int) -> dict[str, float]:
-    """CPU milliseconds of one question, the medians."""
+    """CPU milliseconds of one query, the medians."""
     with ExecutionStore.open(home.store) as store:
         ensemble = load_or_fit(home.predictor, store, FetchedModels(home.models))
-    executions = made_up(seed, max(0, stored - WARM_QUESTIONS * PER_WORKLOAD), stored)
-    queries = [_question(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
-    unseen = made_up(seed, stored, stored + WARM_QUESTIONS)
-    new = [_question(each, each.cluster.cores) for each in unseen]
-    _asked(ensemble.predictor, new[:1])
+    executions = made_up(seed, max(0, stored - WARM_QUERIES * PER_WORKLOAD), stored)
+    queries = [_query(each, OTHER_CORES) for each in islice(executions, 0, None, PER_WORKLOAD)]
+    unseen = made_up(seed, stored, stored + WARM_QUERIES)
+    new = [_query(each, each.cluster.cores) for each in unseen]
+    _query_ms(ensemble.predictor, new[:1])
     ensemble.save(write_private)
     return {
-        "warm_ms": _asked(ensemble.predictor, new[1:]),
-        "warm_known_ms": _asked(ensemble.predictor, queries),
-        "warm_again_ms": _asked(ensemble.predictor, queries),
+        "warm_ms": _query_ms(ensemble.predictor, new[1:]),
+        "warm_known_ms": _query_ms(ensemble.predictor, queries),
+        "warm_again_ms": _query_ms(ensemble.predictor, queries),
     }
 
 
-def _question(execution: Execution, cores: int) -> PlanOnCluster:
+def _query(execution: Execution, cores: int) -> PlanOnCluster:
     return PlanOnCluster(execution.plan, replace(execution.cluster, cores=cores))
 
 
-def _asked(predictor: PersonalizedEnsemble, questions: Sequence[PlanOnCluster]) -> float:
+def _query_ms(predictor: PersonalizedEnsemble, queries: Sequence[PlanOnCluster]) -> float:
     """CPU milliseconds of each, the median."""
     taken = []
-    for each in questions:
-        same = PlanOnCluster(each.plan, each.cluster)  # whose features nobody has computed
+    for each in queries:
+        same = PlanOnCluster(each.plan, each.cluster)  # without computed features
         before = time.process_time()
         predictor.predict([same])
         taken.append(time.process_time() - before)

@@ -47,9 +47,7 @@ def apart(training_plan: TrainingPlan, model: CostModel | None = None) -> float:
 def test_boosting_with_workload_groups_learns_platform_difference_despite_noise() -> None:
     levels = np.random.default_rng(1).normal(0.0, 1.0, 60)
     known = training_plan(levels)
-    each_by_itself = TrainingPlan(
-        known.questions, known.log_seconds, np.arange(len(known.questions))
-    )
+    each_by_itself = TrainingPlan(known.queries, known.log_seconds, np.arange(len(known.queries)))
     found = apart(known)
     assert 0.7 * APART < found < 1.3 * APART
     assert abs(found - APART) < abs(apart(each_by_itself) - APART)
@@ -58,9 +56,7 @@ def test_boosting_with_workload_groups_learns_platform_difference_despite_noise(
 @pytest.mark.slow
 def test_deep_network_with_workload_groups_learns_platform_difference() -> None:
     known = training_plan(np.random.default_rng(1).normal(0.0, 1.0, 60))
-    each_by_itself = TrainingPlan(
-        known.questions, known.log_seconds, np.arange(len(known.questions))
-    )
+    each_by_itself = TrainingPlan(known.queries, known.log_seconds, np.arange(len(known.queries)))
     network = deep_network(epochs=20, seed=0)  # with 60 both are exact to 1 %
     found = apart(known, network)
     assert abs(found - APART) < 0.5 * APART
@@ -88,7 +84,7 @@ def test_ggfn_training_ignores_features_constant_in_the_training_set() -> None:
         PlanOnCluster(Plan(workflow(900.0), everywhere(each)), CLUSTER) for each in NEVER_SEEN
     ]
     cores = [PlanOnCluster(asked[0].plan, replace(CLUSTER, cores=each)) for each in (1, 64)]
-    for questions in (unseen, cores):
-        analytic = [each.features.analytic_log_seconds for each in questions]
-        corrections = start(questions) - analytic
+    for queries in (unseen, cores):
+        analytic = [each.features.analytic_log_seconds for each in queries]
+        corrections = start(queries) - analytic
         assert corrections == pytest.approx(corrections[0], abs=1e-5)

@@ -83,5 +83,5 @@ def test_wayang_costs_with_unsupported_expression_are_refused(
 
 def test_wayang_costs_with_missing_loads_are_refused_naming_them(tmp_path: Path) -> None:
     (tmp_path / "wayang-java-defaults.properties").write_text("wayang.java.cpu.mhz = 2700\n")
-    with pytest.raises(InvalidWayangCostsError, match="needed: cogroup, distinct"):
+    with pytest.raises(InvalidWayangCostsError, match="entries: cogroup, distinct"):
         WayangCosts.read(tmp_path)

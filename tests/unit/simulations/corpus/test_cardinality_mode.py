@@ -2,9 +2,9 @@
 
 from fedperf_shared.execution import PlanOnCluster
 from fedperf_simulations.corpus.cardinality_mode import (
-    KNOWN_BEFORE,
-    TRUE_ROWS,
-    asked_with,
+    ACTUAL,
+    ESTIMATED,
+    queries_with,
     workflow_with,
 )
 from tests.unit.simulations.experiments.intervals.synthetic_queries import queries
@@ -13,11 +13,11 @@ PLANS = [PlanOnCluster(each.plan, each.cluster) for each in queries(12, seed=3)]
 
 
 def test_estimated_cardinality_mode_keeps_sources_and_hides_measured_rows() -> None:
-    assert asked_with(PLANS, TRUE_ROWS) == PLANS
-    for known, plan in zip(asked_with(PLANS, KNOWN_BEFORE), PLANS, strict=True):
+    assert queries_with(PLANS, ACTUAL) == PLANS
+    for known, plan in zip(queries_with(PLANS, ESTIMATED), PLANS, strict=True):
         assert known.cluster == plan.cluster
         assert known.plan.platforms == plan.plan.platforms
         source, *others = known.plan.workflow.operators
         assert source == plan.plan.workflow.operators[0]
         assert others != list(plan.plan.workflow.operators[1:])
-        assert workflow_with(plan.plan.workflow, KNOWN_BEFORE) == known.plan.workflow
+        assert workflow_with(plan.plan.workflow, ESTIMATED) == known.plan.workflow

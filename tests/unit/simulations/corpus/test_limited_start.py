@@ -13,9 +13,9 @@ from fedperf_shared.model.pretrained import (
 )
 from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_simulations.corpus.limited_start import (
-    LIMITED_START_PATH,
-    load_limited_start,
-    start_in_use,
+    LIMITED_MODEL_PATH,
+    limited_model_in_use,
+    load_limited_model,
 )
 from fedperf_simulations.corpus.pretraining import error_on
 from fedperf_simulations.model.ggfn import model_from_arrays
@@ -26,9 +26,9 @@ def test_limited_pretrained_model_is_active_only_within_its_context(
 ) -> None:
     monkeypatch.delenv(PRETRAINED_VARIABLE, raising=False)
     assert pretrained_model_path() == PRETRAINED_PATH
-    with start_in_use(LIMITED_START_PATH):
-        assert pretrained_model_path() == LIMITED_START_PATH
-        loaded, limited = load_pretrained_model(), load_limited_start()
+    with limited_model_in_use(LIMITED_MODEL_PATH):
+        assert pretrained_model_path() == LIMITED_MODEL_PATH
+        loaded, limited = load_pretrained_model(), load_limited_model()
         assert all(
             np.array_equal(loaded.arrays[name], limited.arrays[name]) for name in limited.arrays
         )
@@ -40,7 +40,7 @@ def test_pretrained_model_context_restores_previous_environment_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(PRETRAINED_VARIABLE, "mine.safetensors")
-    with start_in_use(LIMITED_START_PATH):
+    with limited_model_in_use(LIMITED_MODEL_PATH):
         pass
     assert str(pretrained_model_path()) == "mine.safetensors"
 
@@ -49,6 +49,6 @@ def test_shipped_pretrained_model_has_lower_error_than_the_limited_one() -> None
     plans = load_public_plans()
     shipped, limited = (
         error_on(model_from_arrays(each().arrays), plans)
-        for each in (load_pretrained_model, load_limited_start)
+        for each in (load_pretrained_model, load_limited_model)
     )
     assert shipped < 1.2 < limited

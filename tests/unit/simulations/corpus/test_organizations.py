@@ -14,8 +14,8 @@ from fedperf_simulations.corpus.organizations import (
     WorkloadPart,
     WorkloadSplit,
     deal,
+    first_segment,
     first_windows,
-    known_before,
     private_segments,
     split,
 )
@@ -34,10 +34,10 @@ def segments(workloads: int = 20) -> list[list[LabelledGraph]]:
     """Return workloads whose log seconds equal their number."""
     return [
         [
-            LabelledGraph(f"{epoch}-{number}", GRAPH, 0, float(number), epoch)
+            LabelledGraph(f"{regime}-{number}", GRAPH, 0, float(number), regime)
             for number in range(workloads)
         ]
-        for epoch in range(3)
+        for regime in range(3)
     ]
 
 
@@ -51,17 +51,17 @@ def test_workload_split_gives_each_organization_every_segment_without_held_out()
     names = [each.workload for lived in dealt.organizations for each in lived.labelled]
     assert len(names) == 2 * 3 * 5
     assert all(len({g.workload for g in lived.labelled}) == 3 * 5 for lived in dealt.organizations)
-    for epoch, asked in enumerate(dealt.held_out):
+    for regime, asked in enumerate(dealt.held_out):
         given = {
             each.log_seconds
             for lived in dealt.organizations
             for each in lived.labelled
-            if each.regime == epoch
+            if each.regime == regime
         }
         assert 5 < len(given) <= 8
         assert len(asked) == 4
         assert not given & {*asked.log_seconds.tolist()}
-        numbers = {int(name.split("-")[1]) for name in dealt.names if name.startswith(f"{epoch}-")}
+        numbers = {int(name.split("-")[1]) for name in dealt.names if name.startswith(f"{regime}-")}
         assert given | {*asked.log_seconds.tolist()} <= numbers
         assert len(numbers) == 8 + 4
     again, other = (deal(SOME, HANDS, YEAR, seed=seed) for seed in (1, 2))
@@ -110,11 +110,11 @@ def test_private_segments_exclude_public_workloads_and_suffice_for_the_split() -
     }
     assert not public & {*names}
     dealt = deal(found, WorkloadSplit(), YEAR, seed=0)
-    known = known_before(dealt)
-    assert len(known) > 2000
-    assert not any(_runs_polars(each) for each in known.graphs)
+    training = first_segment(dealt)
+    assert len(training) > 2000
+    assert not any(_runs_polars(each) for each in training.graphs)
     assert any(_runs_polars(each.graph) for each in found[2])
-    assert not {*known.log_seconds.tolist()} & {
+    assert not {*training.log_seconds.tolist()} & {
         each.log_seconds for lived in dealt.organizations for each in lived.labelled
     }
 

@@ -54,8 +54,8 @@ class Mistaken:
 
     def __call__(self, training_plan: TrainingPlan) -> PredictLog:
         self.training_plans.append(training_plan)
-        lengths = {len(each.plan.workflow.operators) for each in training_plan.questions}
-        most = max(each.plan.workflow.source_rows for each in training_plan.questions)
+        lengths = {len(each.plan.workflow.operators) for each in training_plan.queries}
+        most = max(each.plan.workflow.source_rows for each in training_plan.queries)
 
         def predict(asked: object) -> np.ndarray:
             answers = []
@@ -81,8 +81,8 @@ def test_interval_widths_match_errors_on_left_out_shapes_and_larger_inputs() -> 
     assert width.per_decade == pytest.approx(DECADE * 3 / np.log10(30), rel=0.01)
     assert (width.most_rows, width.most_cores) == (1e7, 1.0)
     all_but_shapes, small_only = start.training_plans
-    assert len(all_but_shapes.questions) == len(measured.executions) * (1 - 1 / LEFT_OUT)
-    assert {each.plan.workflow.source_rows for each in small_only.questions} == {1e4}
+    assert len(all_but_shapes.queries) == len(measured.executions) * (1 - 1 / LEFT_OUT)
+    assert {each.plan.workflow.source_rows for each in small_only.queries} == {1e4}
 
 
 def training_plan(number: int, operator_class: OperatorClass) -> Case:
@@ -107,7 +107,7 @@ def test_interval_widths_of_estimates_match_errors_on_left_out_programs(
 
     def start(taught: TrainingPlan) -> PredictLog:
         of_counted = Mistaken(measured)(taught)
-        known = {len(each.plan.platforms) for each in taught.questions}
+        known = {len(each.plan.platforms) for each in taught.queries}
 
         def predict(asked: Sequence[PlanOnCluster]) -> np.ndarray:
             if not any(each.plan.workflow.rows_are_estimates for each in asked):

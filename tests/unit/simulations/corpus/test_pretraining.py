@@ -17,8 +17,8 @@ from fedperf_simulations.baselines.cost_models import TrainingPlan, train_ggfn
 from fedperf_simulations.corpus import pretraining
 from fedperf_simulations.corpus.organizations import WorkloadPart, split
 from fedperf_simulations.corpus.pretraining import (
-    train_limited_start,
-    train_public_start,
+    train_limited_model,
+    train_public_model,
 )
 from fedperf_simulations.corpus.training_set import Measurements
 from fedperf_simulations.model.fit import fit
@@ -65,7 +65,7 @@ def test_pretrained_model_training_excludes_validation_and_test_workloads(
 ) -> None:
     start, plans = tmp_path / "start.safetensors", tmp_path / "plans.binpb"
     measured = Measurements((), EXECUTIONS, {}, seed=1)
-    report = train_public_start(measured, epochs=1, start_path=start, plans_path=plans)
+    report = train_public_model(measured, epochs=1, start_path=start, plans_path=plans)
     judged = {*PARTS[WorkloadPart.VALIDATION], *PARTS[WorkloadPart.TEST]}
     assert sorted(learnt_from) == pytest.approx(log_seconds(set(EXECUTIONS) - judged))
     assert report.trained_on == len(learnt_from) > 0
@@ -79,7 +79,7 @@ def test_limited_pretrained_model_is_trained_on_the_public_part_only(
     tmp_path: Path, learnt_from: list[float]
 ) -> None:
     start = tmp_path / "limited.safetensors"
-    report = train_limited_start(EXECUTIONS, epochs=1, path=start)
+    report = train_limited_model(EXECUTIONS, epochs=1, path=start)
     assert sorted(learnt_from) == pytest.approx(log_seconds(PARTS[WorkloadPart.PUBLIC]))
     assert report.trained_on == len(learnt_from) > 0
     assert load_checkpoint(start).arrays

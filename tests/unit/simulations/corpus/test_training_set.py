@@ -19,7 +19,7 @@ def test_training_plan_uses_sessions_with_actual_and_estimated_cardinalities() -
     training_plan = measurements.training_plan(lambda workload: workload == "shop/join/1")
     plans = [execution.plan, plan_with_estimated_cardinalities(execution.plan)]
     expected = [featurize(plan, execution.cluster).operators for plan in plans]
-    found = [each.features.operators for each in training_plan.questions]
+    found = [each.features.operators for each in training_plan.queries]
     assert len(found) == 2
     for one, another in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, another)

@@ -38,7 +38,7 @@ def test_demo_error_change_is_a_difference_only_if_interval_excludes_zero(
 def test_demo_findings_are_one_line_each_with_their_change() -> None:
     without, three, cap, half, whole, left = lines(SUMMARY)
     assert without == (
-        "(a) A new participant with no own runs: off by x1.61 joined, x1.95 with the start: "
+        "(a) A new participant with no own runs: off by x1.61 joined, x1.95 with the base model: "
         "31 % less error (25 to 36 %) over workloads, of this one training"
     )
     assert three.startswith("(a) A new participant with 3 own runs: ")
@@ -46,7 +46,7 @@ def test_demo_findings_are_one_line_each_with_their_change() -> None:
     assert cap == (
         "(b) Half a core from window 4 of 8 on, unannounced: the noisy reports of window 5 gave it "
         "away, as jobs on duckdb and pandas took x1.47 the time expected at 10 of 10 members; from "
-        "window 6 on (a new epoch) it is learnt apart"
+        "window 6 on (a new regime) it is learned separately"
     )
     assert half == (
         "(b) On half a core: off by x1.51 before the cap, x1.37 at the end: "
@@ -69,7 +69,7 @@ def test_demo_undetected_drift_and_false_alarms_are_reported() -> None:
 def test_demo_five_seed_summary_shows_mean_and_range() -> None:
     assert of_five_seeds(0) == (
         "mean and range of seeds 0 to 4: x1.75 (x1.57 to x2.01) joined, "
-        "x2.07 (x1.60 to x2.58) with the start, -18 % (-33 % to +4 %) error"
+        "x2.07 (x1.60 to x2.58) with the base model, -18 % (-33 % to +4 %) error"
     )
 
 

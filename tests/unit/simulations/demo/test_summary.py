@@ -26,10 +26,10 @@ def test_demo_error_change_of_uniformly_scaled_errors_is_significant() -> None:
     found = Change.between(ERRORS, 0.7 * ERRORS)
     assert found.percent == pytest.approx(-30)
     assert found.low == pytest.approx(found.high) == pytest.approx(-30)
-    assert found.is_told
+    assert found.is_distinguishable
     assert found.is_better
     worse = Change.between(0.7 * ERRORS, ERRORS)
-    assert worse.is_told
+    assert worse.is_distinguishable
     assert not worse.is_better
 
 
@@ -37,7 +37,7 @@ def test_demo_error_change_of_shuffled_errors_is_not_significant() -> None:
     shuffled = np.random.default_rng(4).permutation(ERRORS)
     found = Change.between(ERRORS, shuffled)
     assert found.low < 0 < found.high
-    assert not found.is_told
+    assert not found.is_distinguishable
 
 
 def test_demo_error_change_of_one_workload_is_refused() -> None:

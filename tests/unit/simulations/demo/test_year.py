@@ -65,14 +65,14 @@ def test_new_participant_without_fetched_models_has_the_pretrained_error(tmp_pat
     found = new_participant_with((), asked, FetchedModels(tmp_path), shipped=shipped)
     assert (found.own_runs, found.alone) == (0, None)
     assert found.joined == found.start != found.shipped
-    assert not found.change.is_told
+    assert not found.change.is_distinguishable
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_demo_year_runs_all_steps_and_reports_each(tmp_path: Path) -> None:
     said: list[str] = []
-    found = lived(QUICK_YEAR, tmp_path, seed=2, say=said.append)
+    found = lived(QUICK_YEAR, tmp_path, seed=2, announce=said.append)
     assert len(said) == steps_of(QUICK_YEAR)
     assert said[-1] == "window 3 of 3"
     assert len(found.windows) == QUICK_YEAR.windows

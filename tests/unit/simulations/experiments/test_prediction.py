@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_simulations.experiments.prediction import EXPERIMENT, QUICK_COMMANDS, QUICK_QUESTIONS
+from fedperf_simulations.experiments.prediction import EXPERIMENT, QUICK_COMMANDS, QUICK_QUERIES
 from fedperf_simulations.harness.experiment import Settings
 
 
@@ -24,7 +24,7 @@ def test_quick_prediction_benchmark_times_every_path(
     assert min(medians) > 0
     assert [target.value for target in outcome.targets] == medians[:2]
     assert Counter(each["what"] for each in outcome.cases) == {
-        "warm, one question": QUICK_QUESTIONS - 1,
+        "warm, one question": QUICK_QUERIES - 1,
         "cold, fedperf predict": QUICK_COMMANDS,
         "cold, first time": 1,
     }

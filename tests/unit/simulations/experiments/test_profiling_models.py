@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from fedperf_simulations.data.c3o import (
-    MOST_MEGABYTES_KNOWN,
+    MOST_TRAINING_MEGABYTES,
     NODES,
     SCENARIOS,
     SIZE,
@@ -37,7 +37,7 @@ def made_up(tmp_path: Path) -> Path:
     folder = tmp_path / "c3o-experiments"
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for job, limit in MOST_MEGABYTES_KNOWN.items():
+    for job, limit in MOST_TRAINING_MEGABYTES.items():
         lines = ["instance_count\tmachine_type\tslots\tmemory\tdata_size_MB\tk\tgross_runtime"]
         for nodes in (2, 4, 6, 8, 10, 12):
             for share in (0.5, 0.7, 1.0, 1.5, 2.0):

@@ -20,7 +20,7 @@ from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes, d
 from fedperf_shared.releases.release import LinearizedParameters, SizeClass
 from fedperf_shared.workflow.features import featurize
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.limited_start import load_limited_start
+from fedperf_simulations.corpus.limited_start import load_limited_model
 from fedperf_simulations.corpus.organizations import DriftSplit, WorkloadSplit, deal
 from fedperf_simulations.federation.federated_year import (
     UNNOTICED,
@@ -66,7 +66,7 @@ def planned() -> PlannedSchedule:
 
 @pytest.fixture(scope="module")
 def start() -> GGFN:
-    return model_from_arrays(load_limited_start().arrays).eval()
+    return model_from_arrays(load_limited_model().arrays).eval()
 
 
 @pytest.fixture(scope="module")

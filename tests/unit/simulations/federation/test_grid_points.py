@@ -128,5 +128,5 @@ def test_grid_response_of_wrong_length_is_refused() -> None:
     belief = _belief()
     design = _asked(belief, 4, 1.0)
     report = DirectedReport(SLOT, 1, GRID_EXPONENT, np.zeros(design.values + 1, dtype=np.int64))
-    with pytest.raises(InvalidReleaseError, match="an answer has the shape"):
+    with pytest.raises(InvalidReleaseError, match="a report has the shape"):
         learn_on_grid(belief, design, [report], [4.0], noise_multiplier=1.0, record_variance=RECORD)

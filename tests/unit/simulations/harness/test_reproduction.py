@@ -62,7 +62,7 @@ class Program:
 def claims(tmp_path: Path, program: Program, *experiments: Named) -> list[Claim]:
     settings = Settings(seed=4, out=tmp_path, quick=True)
     pairs = [("run", each) for each in experiments]
-    return list(reproduced(pairs, settings, say=lambda line: None, process=program))
+    return list(reproduced(pairs, settings, announce=lambda line: None, process=program))
 
 
 def test_reproduction_continues_after_failed_skipped_or_differing_claims(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_experiment_run_recomputes_an_edited_cell(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (b'"mean": 15.0', b'"mean": 9.0', "rows 0, mean: the summary has 9.0, the cells say 15.0"),
+        (b'"mean": 15.0', b'"mean": 9.0', "rows 0, mean: the summary has 9.0, the cells give 15.0"),
         (b'"holds": true', b'"holds": false', "targets 0, holds: the summary has False"),
         (b'"error": 15.0', b'"error": 14.0', "cases 1, error: the summary has 14.0"),
     ],

@@ -277,7 +277,7 @@ def test_fit_with_workload_groups_adds_within_group_loss() -> None:
         outputs = GGFN(dropout=0, seed=1)(collate(graphs))
     targets = standardise(torch.tensor(labels, dtype=torch.float32))
 
-    def first_loss(questions: NDArray[np.int64]) -> float:
+    def first_loss(query_numbers: NDArray[np.int64]) -> float:
         report = fit(
             GGFN(dropout=0, seed=1),
             graphs,
@@ -286,7 +286,7 @@ def test_fit_with_workload_groups_adds_within_group_loss() -> None:
             seed=4,
             batch_size=16,
             learning_rate=1e-12,
-            questions=questions,
+            query_numbers=query_numbers,
         )
         return report.epoch_losses[0]
 

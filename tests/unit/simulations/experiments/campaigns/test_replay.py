@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedperf_campaigns.campaign.definition import Strategy
-from fedperf_simulations.data.c3o import MOST_MEGABYTES_KNOWN, medians, of_job
+from fedperf_simulations.data.c3o import MOST_TRAINING_MEGABYTES, medians, of_job
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.campaigns import (
     DEVELOPMENT_SEEDS,
@@ -36,7 +36,7 @@ def made_up(tmp_path: Path) -> Path:
     folder = tmp_path / "c3o-experiments"
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for job in MOST_MEGABYTES_KNOWN:
+    for job in MOST_TRAINING_MEGABYTES:
         lines = [HEAD]
         for nodes in (2, 4, 6, 8, 10, 12):
             for size in (1000, 2000, 3000, 4000, 5000):
@@ -50,7 +50,7 @@ def made_up(tmp_path: Path) -> Path:
 
 def test_campaign_grids_have_their_published_sizes() -> None:
     data = public_data("c3o-experiments")
-    counts = {job: len(medians(of_job(data, job)).seconds) for job in MOST_MEGABYTES_KNOWN}
+    counts = {job: len(medians(of_job(data, job)).seconds) for job in MOST_TRAINING_MEGABYTES}
     assert counts == {"sort": 126, "grep": 162, "sgd": 180, "kmeans": 180, "pagerank": 282}
 
 
@@ -121,7 +121,7 @@ def test_quick_campaign_run_has_rows_and_charts_and_is_repeatable(
 
 def kept(settings: Settings, errors: Mapping[tuple[str, Strategy], float]) -> None:
     """Store cells of a whole run in which each configuration lowers the errors by one."""
-    for job in MOST_MEGABYTES_KNOWN:
+    for job in MOST_TRAINING_MEGABYTES:
         for strategy in Strategy:
             start = errors.get((job, strategy), 30.0)
             row: dict[str, Value] = {"stopped at": None, "slowest step": 0.1}

@@ -122,6 +122,8 @@ def test_continual_fit_does_not_modify_its_input_models() -> None:
 def test_seed_models_predict_inputs_of_different_lengths() -> None:
     models = course(1, 2).untrained()
     inputs = [np.ones((3, COLUMNS.inputs), np.float32), np.zeros((5, COLUMNS.inputs), np.float32)]
-    answers = models.answers(inputs)
-    assert [len(each) for each in answers] == [3, 5]
-    np.testing.assert_allclose(models.of_seed(1).answers([inputs[1]])[0], answers[1], rtol=1e-6)
+    predictions = models.predictions(inputs)
+    assert [len(each) for each in predictions] == [3, 5]
+    np.testing.assert_allclose(
+        models.of_seed(1).predictions([inputs[1]])[0], predictions[1], rtol=1e-6
+    )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.corpus.organizations import WorkloadPart
 from fedperf_simulations.experiments.intervals import at_home
 from fedperf_simulations.experiments.intervals.at_home import IN_RANGE, LARGER, MORE_CORES, PART
@@ -26,12 +26,12 @@ def test_local_interval_evaluation_flags_queries_with_more_cores(tmp_path: Path)
     cases = PART.cases(Settings(seed=0, out=tmp_path, quick=True))
     table = PART.rows(cases)
     rows = {
-        (row["situation"], row["organization"]): row for row in where(table, information=TRUE_ROWS)
+        (row["situation"], row["organization"]): row for row in where(table, information=ACTUAL)
     }
     assert len(rows) == 6
     assert len(table) == 12
     [before] = where(
-        table, situation=f"at home: {IN_RANGE}", organization="all", information=KNOWN_BEFORE
+        table, situation=f"at home: {IN_RANGE}", organization="all", information=ESTIMATED
     )
     assert before["asked"] == 30
     assert before["q50"] != rows[f"at home: {IN_RANGE}", "all"]["q50"]

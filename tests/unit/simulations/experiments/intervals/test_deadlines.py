@@ -8,10 +8,10 @@ import pytest
 from fedperf_simulations.data.c3o import slices
 from fedperf_simulations.experiments.intervals.deadlines import (
     CHANCE,
-    IS_KNOWN,
     KEPT,
     LARGEST,
     PART,
+    RAN_BEFORE,
     TIMES,
     _choices,
     _fewest,
@@ -65,5 +65,5 @@ def test_deadline_choices_are_counted_and_compared_with_the_largest_cluster(tmp_
     targets = PART.targets(cases, rows)
     assert [each.limit for each in targets] == [0.85, 1.5, 0.85, 0.85]
     assert targets[-2].value == pytest.approx(row["covered"])
-    new = where(ours, **{IS_KNOWN: False})
+    new = where(ours, **{RAN_BEFORE: False})
     assert targets[-1].value == pytest.approx(covered(new).mean())

@@ -12,9 +12,9 @@ from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.intervals import experiment
 from fedperf_simulations.experiments.intervals.experiment import EXPERIMENT, LOOKS, PARTS
 from fedperf_simulations.experiments.intervals.figures import (
-    AnswerLabel,
     Cases,
     EvaluationPart,
+    PredictionLabel,
     least_target,
     tables,
 )
@@ -27,7 +27,7 @@ def cases(settings: Settings) -> Cases:
 
 
 def made_up(number: int) -> Row:
-    told = AnswerLabel("made up", "fedperf", str(number % 3)).labelled_row(1.0, 1.1)
+    told = PredictionLabel("made up", "fedperf", str(number % 3)).labelled_row(1.0, 1.1)
     return {**told, "lower": 0.5, "upper": 2.0 if number else 0.9}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_client.prediction.prediction import Prediction, StudentT
 from fedperf_simulations.experiments.intervals.figures import (
-    AnswerLabel,
+    PredictionLabel,
     cover_row,
     interval_score,
     most_target,
@@ -20,7 +20,7 @@ ANSWER = Prediction(math.log(2.0), StudentT.within(math.log(2.0)))
 
 
 def told(seconds: float, group: str = "a", predictor: str = "x") -> Row:
-    return AnswerLabel("s", predictor, group).predicted(seconds, ANSWER)
+    return PredictionLabel("s", predictor, group).predicted(seconds, ANSWER)
 
 
 def test_error_quantiles_are_reported_per_case_and_with_equal_group_weights() -> None:
@@ -42,7 +42,7 @@ def test_interval_score_adds_twenty_times_the_distance_outside() -> None:
     row = cover_row([inside, beyond])
     assert row["covered"] == 0.5
     assert row["upper / lower"] == pytest.approx(4.0)
-    assert cover_row([AnswerLabel("s", "x", "a").labelled_row(1.0, 1.0)]) == {}
+    assert cover_row([PredictionLabel("s", "x", "a").labelled_row(1.0, 1.0)]) == {}
 
 
 def test_interval_table_has_a_row_per_predictor_and_missing_value_fails_target() -> None:

@@ -5,8 +5,8 @@ import pytest
 from fedperf_shared.execution import ExecutionMetadata
 from fedperf_simulations.experiments.intervals import own_runs
 from fedperf_simulations.experiments.intervals.own_runs import (
-    ALONE_KNOWN,
     ALONE_UNKNOWN,
+    ALONE_WITH_ROWS,
     LEFT_OUT,
     predictions_for,
     rows_of,
@@ -26,7 +26,7 @@ def test_local_prediction_from_a_single_execution_meets_all_targets(
         make_execution(7, plan=chain_plan(1), origin=unknown),
     ]
     rows = rows_of(own_runs._alone(executions))
-    assert [each["situation"] for each in rows] == [ALONE_KNOWN, ALONE_UNKNOWN]
+    assert [each["situation"] for each in rows] == [ALONE_WITH_ROWS, ALONE_UNKNOWN]
     judged = [each for each in targets_of([], rows) if "alone, rows" in each.what]
     assert len(judged) == 6
     assert all(each.holds for each in judged)

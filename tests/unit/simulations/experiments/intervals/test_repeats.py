@@ -32,8 +32,8 @@ from fedperf_simulations.experiments.intervals.repeats import (
     TOKIO,
     PooledSpread,
     RepeatedJob,
-    asked_of,
     jobs_of,
+    repeat_cases,
     rows_of,
     situation,
     targets_of,
@@ -70,7 +70,7 @@ def test_public_repeat_sets_are_grouped_by_configuration(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_repeat_intervals_are_narrower_with_other_quiet_jobs_and_keep_coverage() -> None:
     jobs = [job(number, 0.03) for number in range(40)]
-    cases = list(asked_of(jobs, TOKIO, draws=15, seed=0))
+    cases = list(repeat_cases(jobs, TOKIO, draws=15, seed=0))
     rows = rows_of(cases)
     once = {
         home: where(rows, situation=situation(TOKIO, 1, ANY_ORDER, home=home), predictor=OURS)[0]
@@ -91,7 +91,7 @@ def test_later_repeats_are_predicted_from_earlier_runs() -> None:
     jobs = [drifting, *(job(number, 0.1) for number in range(5))]
     later = [
         each
-        for each in asked_of(jobs, TOKIO, draws=8, seed=0)
+        for each in repeat_cases(jobs, TOKIO, draws=8, seed=0)
         if each["job"] == "a" and LATER in str(each[SITUATION]) and each[PREDICTOR] == OURS
     ]
     assert later
@@ -102,9 +102,9 @@ def test_pooled_spread_excludes_jobs_of_the_same_group() -> None:
     wild = RepeatedJob("wild", "w", "w", b"", np.array([0.0, 5.0, -5.0]))
     quiet = [job(number, 0.01, 3) for number in range(8)]
     spread = PooledSpread.of([wild, *quiet], 1, ANY_ORDER, rng=np.random.default_rng(0))
-    answer = spread.answer(wild, np.array([1.0]))
-    assert answer.upper_seconds / answer.lower_seconds < 1.2
-    other = spread.answer(quiet[0], np.array([1.0]))
+    prediction = spread.predict(wild, np.array([1.0]))
+    assert prediction.upper_seconds / prediction.lower_seconds < 1.2
+    other = spread.predict(quiet[0], np.array([1.0]))
     assert other.upper_seconds / other.lower_seconds > 1.2
 
 
@@ -114,7 +114,7 @@ def test_repeat_tables_cover_column_predictions_and_targets_are_finite(tmp_path:
     cases = [
         row
         for of in (C3O, TOKIO, CAMPAIGN)
-        for row in asked_of(jobs_of(data, of), of, draws=2, seed=0)
+        for row in repeat_cases(jobs_of(data, of), of, draws=2, seed=0)
     ]
     by_columns = where(cases, predictor=BY_COLUMNS)
     assert {each[SITUATION] for each in by_columns} == {
@@ -130,7 +130,7 @@ def test_repeat_tables_cover_column_predictions_and_targets_are_finite(tmp_path:
 @pytest.mark.slow
 def test_repeat_intervals_of_half_width_have_lower_coverage_and_worse_score() -> None:
     jobs = [job(number, 0.2, seed=4) for number in range(60)]
-    cases = where(list(asked_of(jobs, TOKIO, draws=30, seed=1)), predictor=OURS)
+    cases = where(list(repeat_cases(jobs, TOKIO, draws=30, seed=1)), predictor=OURS)
     words = situation(TOKIO, 10, ANY_ORDER, home=OTHERS)
     chosen = by(cases, SITUATION)[(words,)]
     halved = [

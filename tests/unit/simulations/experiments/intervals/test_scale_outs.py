@@ -9,10 +9,10 @@ from fedperf_simulations.data.c3o import slices
 from fedperf_simulations.experiments.intervals import scale_outs
 from fedperf_simulations.experiments.intervals.figures import GROUP, OURS, PREDICTOR, SITUATION
 from fedperf_simulations.experiments.intervals.scale_outs import (
+    BASELINES,
     CHOSEN,
     COVERED,
     MAPE,
-    OPPONENTS,
     PART,
     SLOPES,
     situation,
@@ -32,12 +32,12 @@ def test_scale_out_part_evaluates_all_predictors_from_one_known_configuration(
 ) -> None:
     data = with_c3o(tmp_path / "data")
     cases = PART.cases(Settings(seed=0, out=tmp_path, data=data, quick=True))
-    assert len(cases) == 2 * 3 * (1 + len(OPPONENTS))
+    assert len(cases) == 2 * 3 * (1 + len(BASELINES))
     assert all(0 <= float(str(each[MAPE])) < 1e4 for each in cases)
     rows = PART.rows(cases)
     assert {row[SITUATION] for row in rows} == {situation(known) for known in (1, 2, 3)}
     targets = PART.targets(cases, rows)
-    assert len(targets) == 3 * (len(OPPONENTS) + 2)
+    assert len(targets) == 3 * (len(BASELINES) + 2)
     assert all(np.isfinite(each.value) for each in targets)
 
 
@@ -47,7 +47,7 @@ def test_slope_prior_from_one_configuration_decreases_with_nodes(tmp_path: Path)
     features = layout.samples(one.configurations.table).features
     places = one.inputs()[0]
     known, logs = features[places[:1]], np.log(one.configurations.seconds[places[:1]])
-    said = OPPONENTS[SLOPES](layout, known, logs, features[places])
+    said = BASELINES[SLOPES](layout, known, logs, features[places])
     assert said[0] == pytest.approx(logs[0])
     assert (np.diff(said) < 0).all()
 
@@ -56,7 +56,7 @@ def test_scale_out_target_compares_with_one_best_baseline_over_all_cases() -> No
     cases = []
     for known in (1, 2, 3):
         for group in range(20):
-            errors = dict.fromkeys(OPPONENTS, 20.0) | {
+            errors = dict.fromkeys(BASELINES, 20.0) | {
                 SLOPES: 10.0,
                 OURS: 30.0 if group < 2 else 9.0,
             }

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.data.datasets import MissingDataError
 from fedperf_simulations.experiments.ingest import experiment as ingest
 from fedperf_simulations.experiments.intervals import spark_logs
@@ -17,7 +17,7 @@ from fedperf_simulations.experiments.intervals.figures import (
     PREDICTOR,
     SITUATION,
     UPPER,
-    AnswerLabel,
+    PredictionLabel,
     column,
     tables,
     where,
@@ -95,21 +95,21 @@ def test_spark_log_part_evaluates_all_predictors_with_both_cardinality_modes(
     asked = {
         (name, information): len(where(nothing, predictor=name, information=information))
         for name in (OURS, ANALYTIC, CONSTANTS, ON_ROWS, ON_BYTES)
-        for information in (TRUE_ROWS, KNOWN_BEFORE)
+        for information in (ACTUAL, ESTIMATED)
     }
     both = {
-        (OURS, TRUE_ROWS),
-        (OURS, KNOWN_BEFORE),
-        (ANALYTIC, TRUE_ROWS),
-        (ANALYTIC, KNOWN_BEFORE),
+        (OURS, ACTUAL),
+        (OURS, ESTIMATED),
+        (ANALYTIC, ACTUAL),
+        (ANALYTIC, ESTIMATED),
     }
-    once = {(CONSTANTS, TRUE_ROWS), (ON_ROWS, TRUE_ROWS), (ON_BYTES, KNOWN_BEFORE)}
+    once = {(CONSTANTS, ACTUAL), (ON_ROWS, ACTUAL), (ON_BYTES, ESTIMATED)}
     assert {key for key, count in asked.items() if count == 12} == both | once
     own = [each for each in cases if each[SITUATION] == "Spark logs, 3 own runs"]
     # Groups of five and four queries have more than three.
     assert len(own) == (2 + 1) * 2 * 2
     assert {each[GROUP] for each in own} == {"a", "b"}
-    known = where(own, predictor=LOCAL, information=TRUE_ROWS)
+    known = where(own, predictor=LOCAL, information=ACTUAL)
     assert len(known) == 3
     rows = PART.rows(cases)
     published = [
@@ -150,7 +150,7 @@ def test_spark_log_coverage_above_or_below_the_level_misses_its_target() -> None
         found: list[Row] = []
         for number in range(60):
             wide = number % 20 < round(20 * share)
-            told = AnswerLabel(NOTHING_OWN, OURS, str(number % 20), TRUE_ROWS).labelled_row(
+            told = PredictionLabel(NOTHING_OWN, OURS, str(number % 20), ACTUAL).labelled_row(
                 1.0, 2.0
             )
             found.append({**told, LOWER: 0.5 if wide else 1.5, UPPER: 4.0})
@@ -158,5 +158,5 @@ def test_spark_log_coverage_above_or_below_the_level_misses_its_target() -> None
 
     for share, holds in ((0.9, True), (0.5, False), (1.0, False)):
         [row] = tables(cases(share))
-        assert (spark_logs._beside(row) == 0) is holds
+        assert (spark_logs._distance_from_level(row) == 0) is holds
         assert row[PREDICTOR] == OURS

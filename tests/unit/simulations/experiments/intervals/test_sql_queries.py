@@ -10,7 +10,7 @@ import pytest
 from fedperf_shared.execution import Execution
 from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.corpus.sql.session_set import SqlRun, write_runs
 from fedperf_simulations.corpus.sql.sessions import SqlStep
 from fedperf_simulations.corpus.sql.tables import Storage, TableSet
@@ -89,12 +89,12 @@ def test_pretrained_model_for_held_out_sql_excludes_its_families_and_shapes() ->
         measured([alike, other_plan, family, kept]), sessions=(session, alike_session)
     )
     training_plan = training_without(measurements, {fingerprint(asked.plan.workflow)})
-    assert {each.plan.workflow.operators[0].output_rows for each in training_plan.questions} == {
+    assert {each.plan.workflow.operators[0].output_rows for each in training_plan.queries} == {
         1e4,
         77,
     }
     # A session's plan is used twice: with actual and with estimated cardinalities.
-    assert len(training_plan.questions) == 3
+    assert len(training_plan.queries) == 3
 
 
 def test_held_out_sql_runs_have_engine_family_and_storage(set_of_judged: Path) -> None:
@@ -112,7 +112,7 @@ def test_held_out_sql_part_reports_errors_by_family_storage_and_size(
     settings = Settings(seed=0, out=set_of_judged, quick=True)
     cases = PART.cases(settings)
     for name in (OURS, SHIPPED, ANALYTIC):
-        for information in (TRUE_ROWS, KNOWN_BEFORE):
+        for information in (ACTUAL, ESTIMATED):
             assert len(where(cases, predictor=name, information=information)) == 24
     assert len(where(cases, predictor=ON_ROWS)) == 24
     assert {each[GROUP] for each in cases} == {

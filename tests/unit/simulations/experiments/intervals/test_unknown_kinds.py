@@ -15,10 +15,10 @@ from fedperf_simulations.experiments.intervals.figures import OURS, SITUATION, w
 from fedperf_simulations.experiments.intervals.unknown_kinds import (
     HOMES,
     PART,
-    THE_START,
+    PRETRAINED_ALONE,
     TIMES,
     _held,
-    _questions,
+    _platform_executions,
     situation,
 )
 from fedperf_simulations.harness.experiment import Settings
@@ -51,7 +51,7 @@ def test_unknown_platform_training_data_contains_no_run_of_the_query_platform(na
     kind = HOMES[name]
     held = list(_held(kind, np.random.default_rng(0)))
     assert not [each for each in held if kind.query_platform in each.plan.platforms]
-    asked = _questions(kind.query_platform)
+    asked = _platform_executions(kind.query_platform)
     assert len(asked) >= 50
     assert all(set(each.plan.platforms) == {kind.query_platform} for each in asked)
     assert {each.workload for each in held}.isdisjoint(each.workload for each in asked)
@@ -83,7 +83,7 @@ def test_unknown_platform_predictions_are_compared_with_the_pretrained_model(
     rows = PART.rows(cases)
     assert {row[SITUATION] for row in rows} == {situation(name) for name in few}
     assert all(TIMES in row for row in where(rows, predictor=OURS))
-    assert not any(TIMES in row for row in where(rows, predictor=THE_START))
+    assert not any(TIMES in row for row in where(rows, predictor=PRETRAINED_ALONE))
     targets = PART.targets(cases, rows)
     assert [each.limit for each in targets] == [1.10, 0.85] * 2
     assert all(np.isfinite(each.value) for each in targets)

@@ -36,7 +36,7 @@ def judged(own: int) -> Predictors:
     told = GaussianPosterior(truth + 0.05 * rng.standard_normal(ROWS), 0.05**2 * np.eye(ROWS))
     start = GaussianPosterior(np.zeros(ROWS), np.ones((ROWS, ROWS)) + 0.1 * np.eye(ROWS))
     order = rng.permutation(ROWS)
-    return judge_tables(rows, order[:own], order[own:], {JOINED: told}, start=start, seed=0)
+    return judge_tables(rows, order[:own], order[own:], {JOINED: told}, base_model=start, seed=0)
 
 
 def test_local_prediction_from_three_executions_has_bounded_extrapolation_error() -> None:
@@ -51,7 +51,7 @@ def test_local_prediction_from_three_executions_has_bounded_extrapolation_error(
     found = []
     for seed in range(5):
         order = np.random.default_rng([0, 17, seed, 1]).permutation(count)
-        judged = judge_tables(rows, order[:3], order[3:], {}, start=nothing, seed=seed)
+        judged = judge_tables(rows, order[:3], order[3:], {}, base_model=nothing, seed=seed)
         found.append([judged[LOCAL].mape, judged[LOCAL_PROCESS].mape])
     mix, process = np.mean(found, axis=0)
     assert mix < 100

@@ -11,11 +11,11 @@ from fedperf_shared.execution import MeasuredPlan, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_simulations.baselines.cost_models import TrainingPlan
 from fedperf_simulations.baselines.prefixes import plan_prefix
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.corpus.comparisons import FOLDS
 from fedperf_simulations.corpus.training_set import Measurements
-from fedperf_simulations.experiments.platform_choice.models import Folds, answers
-from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers, questions
+from fedperf_simulations.experiments.platform_choice.models import Folds, prediction_rows
+from fedperf_simulations.experiments.platform_choice.tables import ModelPredictions, case_queries
 from tests.unit.simulations.comparison_cases import (
     CLUSTER,
     DUCKDB,
@@ -76,7 +76,7 @@ def test_training_plan_groups_plans_by_workflow_and_cluster() -> None:
         for cluster in (CLUSTER, replace(CLUSTER, cores=4))
         for platform in (DUCKDB, POLARS)
     ]
-    assert TrainingPlan.of(plans).queries.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert TrainingPlan.of(plans).query_numbers.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_fold_predictions_cover_each_plan_with_both_cardinality_modes() -> None:
@@ -85,16 +85,16 @@ def test_fold_predictions_cover_each_plan_with_both_cardinality_modes() -> None:
     def learn(fold: int) -> PredictLog:
         assert fold == 0
 
-        def answer(questions: Sequence[PlanOnCluster]) -> Floats:
-            counted = questions[0].plan.workflow == workflow()
+        def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
+            counted = queries[0].plan.workflow == workflow()
             return np.array([0.5, 1.5]) if counted else np.array([2.5, 3.5])
 
-        return answer
+        return predict_log
 
-    rows = list(answers(folds, learn, 0))
-    for information, expected in ((TRUE_ROWS, [0.5, 1.5]), (KNOWN_BEFORE, [2.5, 3.5])):
-        said = ModelAnswers.of("model", rows, information)
+    rows = list(prediction_rows(folds, learn, 0))
+    for information, expected in ((ACTUAL, [0.5, 1.5]), (ESTIMATED, [2.5, 3.5])):
+        said = ModelPredictions.of("model", rows, information)
         assert {name: values.tolist() for name, values in said.log_seconds.items()} == {
             each.name: expected for each in folds.held_out_cases(0)
         }
-    assert len(questions(folds.held_out_cases(0)[0], KNOWN_BEFORE)) == 2
+    assert len(case_queries(folds.held_out_cases(0)[0], ESTIMATED)) == 2

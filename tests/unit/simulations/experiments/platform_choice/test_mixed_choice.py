@@ -10,7 +10,7 @@ from fedperf_client.prediction.prediction import Floats
 from fedperf_engines.optimizer.enumeration import Assignment
 from fedperf_engines.optimizer.surrogate_store import shipped_surrogate
 from fedperf_shared.execution import PlanOnCluster
-from fedperf_simulations.corpus.cardinality_mode import BOTH, KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, BOTH, ESTIMATED
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.experiments.platform_choice.models import (
     BEST_ALONE_AGAIN,
@@ -19,17 +19,17 @@ from fedperf_simulations.experiments.platform_choice.models import (
     RERUN,
     best_alone,
     beyond,
+    choice_row,
     chosen_plan,
     covered_row,
-    least_said,
+    least_predicted,
     mixed_rows,
     rerun_row,
     robust_plan,
     rules_of_thumb,
-    said_of,
     sinks_at_home,
 )
-from fedperf_simulations.experiments.platform_choice.tables import ModelAnswers
+from fedperf_simulations.experiments.platform_choice.tables import ModelPredictions
 from tests.unit.simulations.comparison_cases import (
     DUCKDB,
     PANDAS,
@@ -97,8 +97,8 @@ def test_best_alone_returns_the_fastest_single_platform_of_each_case() -> None:
 
 def test_baseline_choice_is_made_among_all_measured_assignments() -> None:
     logs = np.log(list(exhaustive().seconds.values()))
-    assert least_said(ModelAnswers("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
-    assert least_said(ModelAnswers("false", {"x1": -logs}), [exhaustive()]) == {
+    assert least_predicted(ModelPredictions("true", {"x1": logs}), [exhaustive()]) == {"x1": MIXED}
+    assert least_predicted(ModelPredictions("false", {"x1": -logs}), [exhaustive()]) == {
         "x1": everywhere(PANDAS)
     }
 
@@ -118,17 +118,17 @@ def test_robust_plan_ignores_savings_below_the_prediction_error(
 ) -> None:
     """A pretrained model errs by a factor. An error shared by all platforms cancels."""
 
-    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
-        on_polars = [set(each.plan.platforms) == {POLARS} for each in questions]
-        mixed = [len(set(each.plan.platforms)) > 1 for each in questions]
+    def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
+        on_polars = [set(each.plan.platforms) == {POLARS} for each in queries]
+        mixed = [len(set(each.plan.platforms)) > 1 for each in queries]
         return np.where(mixed, -saved, np.where(on_polars, 0.0, 5.0))
 
-    assert robust_plan(exhaustive(), MIXED, answer, information=TRUE_ROWS) == expected
+    assert robust_plan(exhaustive(), MIXED, predict_log, information=ACTUAL) == expected
 
 
 def test_mixed_plan_coverage_uses_the_pretrained_interval_width() -> None:
-    about = said_of(
-        exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=TRUE_ROWS
+    about = choice_row(
+        exhaustive(), MIXED, lambda asked: np.zeros(len(asked)), name=CHOICE, information=ACTUAL
     )
     width = float(str(about[f"{CHOICE}, half width"]))
     cells = [{**about, CHOICE: math.exp(share * width)} for share in (-0.9, 0.9, 1.1, 2.0)]
@@ -136,11 +136,11 @@ def test_mixed_plan_coverage_uses_the_pretrained_interval_width() -> None:
 
 
 def test_chosen_plan_has_the_lowest_predicted_run_time() -> None:
-    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
-        return np.array([float(each.plan.platforms[0] is not PANDAS) for each in questions])
+    def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
+        return np.array([float(each.plan.platforms[0] is not PANDAS) for each in queries])
 
     for information in BOTH:
-        found = chosen_plan(exhaustive(), answer, shipped_surrogate(), information=information)
+        found = chosen_plan(exhaustive(), predict_log, shipped_surrogate(), information=information)
         assert found[0] is PANDAS
         assert sinks_at_home(PROGRAM, found) == found
 
@@ -148,9 +148,9 @@ def test_chosen_plan_has_the_lowest_predicted_run_time() -> None:
 def test_chosen_plan_before_a_run_uses_estimated_cardinalities_only() -> None:
     rows: set[float] = set()
 
-    def answer(questions: Sequence[PlanOnCluster]) -> Floats:
-        rows.update(each.plan.workflow.operators[1].output_rows for each in questions)
-        return np.zeros(len(questions))
+    def predict_log(queries: Sequence[PlanOnCluster]) -> Floats:
+        rows.update(each.plan.workflow.operators[1].output_rows for each in queries)
+        return np.zeros(len(queries))
 
-    chosen_plan(exhaustive(), answer, shipped_surrogate(), information=KNOWN_BEFORE)
+    chosen_plan(exhaustive(), predict_log, shipped_surrogate(), information=ESTIMATED)
     assert list(rows) == [pytest.approx(1000 / 3)]

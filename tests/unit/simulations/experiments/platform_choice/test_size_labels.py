@@ -7,7 +7,7 @@ import pytest
 
 from fedperf_simulations.corpus.comparisons import Case
 from fedperf_simulations.corpus.measured_log import Role
-from fedperf_simulations.experiments.platform_choice.tables import TOLD, label_rows
+from fedperf_simulations.experiments.platform_choice.tables import TRAINING_ROWS, label_rows
 from tests.unit.simulations.comparison_cases import DUCKDB, case, everywhere
 
 ASKED = (300_000, 1_000_000, 3_000_000)
@@ -19,7 +19,7 @@ def series(seconds: Callable[[int], float]) -> list[Case]:
             str(rows), {everywhere(DUCKDB): seconds(rows)},
             workload="w", role=Role.SERIES, rows=rows,
         )
-        for rows in (*TOLD, *ASKED)
+        for rows in (*TRAINING_ROWS, *ASKED)
     ]  # fmt: skip
 
 
@@ -39,5 +39,5 @@ def test_published_interpolation_yields_negative_times_on_a_steep_series() -> No
 
 
 def test_interpolation_errors_exclude_a_series_with_a_failed_size() -> None:
-    [first, *_] = label_rows(series(lambda rows: math.inf if rows == TOLD[2] else 1.0))
+    [first, *_] = label_rows(series(lambda rows: math.inf if rows == TRAINING_ROWS[2] else 1.0))
     assert (first["labels"], first["relative error"]) == (0, None)

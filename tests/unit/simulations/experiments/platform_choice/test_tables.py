@@ -9,9 +9,9 @@ import pytest
 from fedperf_shared.model import pretrained
 from fedperf_shared.model.pretrained import PretrainedWidth
 from fedperf_shared.workflow.vocabulary import Platform
-from fedperf_simulations.corpus.cardinality_mode import KNOWN_BEFORE, TRUE_ROWS
+from fedperf_simulations.corpus.cardinality_mode import ACTUAL, ESTIMATED
 from fedperf_simulations.experiments.platform_choice.tables import (
-    ModelAnswers,
+    ModelPredictions,
     accuracy_rows,
     case_rows,
     chosen_row,
@@ -26,13 +26,13 @@ FIRST = alone("a", duckdb=1.0, polars=2.0, pandas=4.0)
 SECOND = alone("b", duckdb=1.05, polars=1.0, pandas=math.inf)
 
 
-def said(factor: float = 1.0) -> ModelAnswers:
+def said(factor: float = 1.0) -> ModelPredictions:
     """Return true run times times `factor`, with infinity predicted as 9 seconds."""
     logs = {
         each.name: np.log([min(seconds, 9.0) * factor for seconds in each.seconds.values()])
         for each in (FIRST, SECOND)
     }
-    return ModelAnswers("model", logs)
+    return ModelPredictions("model", logs)
 
 
 def test_accuracy_rows_include_only_plans_that_succeeded() -> None:
@@ -86,11 +86,11 @@ def test_paired_rows_compare_models_case_by_case() -> None:
 
 
 def test_paired_rows_compare_models_with_the_same_cardinality_mode() -> None:
-    before = [replace(each, information=KNOWN_BEFORE) for each in (said(1.2), rival())]
-    answers = [said(1.1), rival(), *before]
-    rows = [row for each in answers for row in case_rows(each, [FIRST, SECOND])]
+    before = [replace(each, information=ESTIMATED) for each in (said(1.2), rival())]
+    predictions = [said(1.1), rival(), *before]
+    rows = [row for each in predictions for row in case_rows(each, [FIRST, SECOND])]
     found = [row for row in paired_rows(rows, "model") if row["less"] == "relative error"]
-    assert [row["information"] for row in found] == [TRUE_ROWS, KNOWN_BEFORE]
+    assert [row["information"] for row in found] == [ACTUAL, ESTIMATED]
     assert found[1]["mean"] == pytest.approx((-0.3 + 0.15) / 2)
 
 
@@ -102,7 +102,7 @@ def test_paired_rows_resample_sizes_of_one_workload_together() -> None:
 
 def test_case_rows_assign_the_regret_cap_to_a_failed_choice() -> None:
     logs = {"b": np.log([1.05, 1.0, 0.5])}
-    [row] = case_rows(ModelAnswers("model", logs), [SECOND])
+    [row] = case_rows(ModelPredictions("model", logs), [SECOND])
     assert row["times the fastest"] == 101.0
 
 
@@ -110,7 +110,7 @@ def test_chosen_row_reports_coverage_of_chosen_and_of_all_platforms() -> None:
     assert chosen_row(said(1.5), [FIRST, SECOND])["covered"] == 1.0
     logs = {name: values.copy() for name, values in said().log_seconds.items()}
     logs["a"][2] = np.log(4.0 / 100)  # pandas is predicted fastest, and far underestimated
-    row = chosen_row(ModelAnswers("model", logs), [FIRST, SECOND])
+    row = chosen_row(ModelPredictions("model", logs), [FIRST, SECOND])
     assert (row["cases"], row["covered"]) == (2, 0.5)
     assert row["covered, all platforms"] == pytest.approx(4 / 5)
     assert (row["low"], row["high"]) == (0.0, 1.0)
@@ -123,16 +123,16 @@ def test_chosen_row_coverage_includes_the_width_of_estimates(
     monkeypatch.setattr(pretrained, "shipped_widths", lambda: widths)
     off = said(5.0).log_seconds
     covered = [
-        chosen_row(ModelAnswers("model", off, each), [FIRST, SECOND])["covered"]
-        for each in (TRUE_ROWS, KNOWN_BEFORE)
+        chosen_row(ModelPredictions("model", off, each), [FIRST, SECOND])["covered"]
+        for each in (ACTUAL, ESTIMATED)
     ]
     assert covered == [0.0, 1.0]
 
 
-def rival() -> ModelAnswers:
+def rival() -> ModelPredictions:
     """Return predictions far off in the first case and nearly exact in the second."""
     logs = {
         name: values + np.log(factor)
         for (name, values), factor in zip(said().log_seconds.items(), (1.5, 1.05), strict=True)
     }
-    return ModelAnswers("rival", logs)
+    return ModelPredictions("rival", logs)
