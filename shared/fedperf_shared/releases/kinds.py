@@ -1,9 +1,9 @@
-"""The kinds of releases, one row each: parameters, contents, and the bound on one workload.
+"""The kinds of releases, with their parameters, contents and bound on one workload.
 
-Parameters and releases compute what follows from their own fields (`release`). Each layer has a
+Parameters and releases compute values from their own fields (`release`). Each layer has a
 table with a row for each kind: messages (`wire.codec`), privacy events
-(`fedperf_client.release.accountant`), mechanisms (`fedperf_client.contributions`), and checks of
-what arrives (`fedperf_server.state.validation`).
+(`fedperf_client.release.accountant`), mechanisms (`fedperf_client.contributions`), and validation
+of received releases (`fedperf_server.state.validation`).
 """
 
 from collections.abc import Mapping
@@ -39,16 +39,16 @@ class Kind(Generic[P_co, R_co]):
     """One kind of releases."""
 
     name: str  # for people, programs and in `release.proto`
-    parameters: type[P_co]  # class of what a slot of the kind plans
-    release: type[R_co]  # class of what such a slot produces
-    contents: str  # the numbers that leave, for people
-    public: str  # the fields that depend on no execution, beside the slot
-    numbers: int | None  # how many integers leave; None for a kind that is not released any more
+    parameters: type[P_co]  # class of the parameters of a slot
+    release: type[R_co]  # class of the release of a slot
+    contents: str  # description of the numbers, for people
+    public: str  # the fields besides the slot that depend on no execution
+    numbers: int | None  # number of integers; None for a kind that is not released any more
     has_question: bool  # whether the coordinator chooses the sums by a linear query
 
     @property
     def is_report(self) -> bool:
-        """Whether it fills report slots; else it fills slots of model rounds."""
+        """Whether it fills report slots. Other kinds fill slots of model rounds."""
         return self.parameters.slot_kind is ReleaseKind.RESIDUAL_REPORT
 
     @property

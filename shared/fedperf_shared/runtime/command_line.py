@@ -76,7 +76,7 @@ EXIT_CODES = {
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INCOMPLETE: "the demo promoted nothing, or lost a report or an update",
     DIFFERENT: "results differ from their cached cells, or an experiment failed",
-    INTERRUPTED: "interrupted; a daemon or server that is told to stop ends with 0",
+    INTERRUPTED: "interrupted; a daemon or server that is stopped ends with 0",
 }
 
 

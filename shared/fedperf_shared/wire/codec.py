@@ -3,8 +3,8 @@
 Every class has a `Codec`. An attribute is the message's field of the same name, unless the codec
 lists it as a `_Part`.
 
-Decoding never trusts: bytes that are no message, numbers outside of the vocabulary
-and objects that refuse themselves all end in one `InvalidInputError`.
+Decoding trusts no input. Malformed bytes, numbers outside of the vocabulary and invalid objects all
+raise `InvalidInputError`.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,25 +53,25 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T, M]):
-    """Turns objects of one class into messages and bytes, and back."""
+    """The conversion of objects of one class to messages and bytes, and back."""
 
     what: str  # name of the object in errors
     message: type[M]  # class of the message
     write: Callable[[T], M]  # object -> message
-    read: Callable[[M], T]  # message -> object, with whatever error it raises
-    # Whether the parts of bytes are counted before they are parsed, as those of others are
-    # (`message_parts`).
+    read: Callable[[M], T]  # message -> object; may raise any error
+    # Whether the parts of messages are counted before they are parsed (`message_parts`). The
+    # services count those of all other messages.
     counts_parts: bool = False
 
     def encode(self, value: T) -> bytes:
-        """Return the object as bytes, equal for equal objects."""
+        """Return the object as bytes. They are equal for equal objects."""
         return self.write(value).SerializeToString(deterministic=True)
 
     def decode(self, encoded: bytes | M) -> T:
         """Return the object of a message, or of its bytes.
 
         Raises:
-            InvalidInputError: it is no such message, or one whose object is not well formed.
+            InvalidInputError: the message or its object is malformed.
         """
         try:
             if isinstance(encoded, bytes):
@@ -363,7 +363,7 @@ def _read_question(message: exchange_pb2.Question) -> CellQuery:
 
 
 QUESTION = Codec("question", exchange_pb2.Question, _write_question, _read_question)
-# The empty message where there is no question yet.
+# Encodes None, while there is no query, as the empty message.
 QUESTION_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
     "question",
     exchange_pb2.Question,
@@ -400,7 +400,7 @@ def _read_request(message: exchange_pb2.TrainRequest) -> exchange.TrainRequest:
     )
 
 
-# The body of a message to a node. Whether a decoded request is due is not yet judged.
+# The body of a message to a node. The client checks whether a decoded request is due.
 TRAIN_REQUEST = Codec(
     "train request", exchange_pb2.TrainRequest, _write_request, _read_request, counts_parts=True
 )
@@ -425,7 +425,7 @@ def _read_correction(message: exchange_pb2.Correction) -> exchange.Correction | 
     return exchange.Correction(message.basis_version, message.reference_version, mean, square)
 
 
-# The empty message where there is no correction yet.
+# Encodes None, while there is no correction, as the empty message.
 CORRECTION = Codec("correction", exchange_pb2.Correction, _write_correction, _read_correction)
 
 _SYNTHETIC_ROW = _by_field(
@@ -469,6 +469,6 @@ encode_train_request, decode_train_request = TRAIN_REQUEST.encode, TRAIN_REQUEST
 encode_tangent_question, decode_tangent_question = TANGENT_QUESTION.encode, TANGENT_QUESTION.decode
 encode_synthetic_rows, decode_synthetic_rows = SYNTHETIC_ROWS.encode, SYNTHETIC_ROWS.decode
 encode_question, decode_question = QUESTION.encode, lru_cache(maxsize=64)(QUESTION.decode)
-# Signatures are not yet verified. Every organization requests the same question and correction, so
+# Signatures are not yet verified. Every organization requests the same query and correction, so
 # decoded ones are cached.
 encode_correction, decode_correction = CORRECTION.encode, lru_cache(maxsize=2)(CORRECTION.decode)
