@@ -76,12 +76,12 @@ class Status:
     basis_version: int  # of `basis`
     reference_version: int  # reference model of the residuals; 0 while there is none
     # The beginning of each drift regime after the first one, oldest first.
-    epoch_starts: tuple[datetime, ...] = ()
+    regime_starts: tuple[datetime, ...] = ()
     # Time of the last change of the correction; None while there is none.
     correction_published: datetime | None = None
 
     def __post_init__(self) -> None:
-        if not all(one < other for one, other in pairwise(self.epoch_starts)):
+        if not all(one < other for one, other in pairwise(self.regime_starts)):
             raise InvalidInputError("drift regimes must begin one after the other")
 
 
@@ -155,4 +155,4 @@ class TrainRequest:
     # The base model, in the order of the architecture.
     arrays: tuple[NDArray[np.float32], ...]
     # The linear query at its tangent; None if an older coordinator requests DP-SGD.
-    question: LinearizedQuery | None = None
+    query: LinearizedQuery | None = None

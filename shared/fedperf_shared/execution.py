@@ -119,7 +119,7 @@ class KnownJob:
         return replace(self, is_accelerated=False, cpu_seconds=0.0)
 
     @property
-    def answers_alone(self) -> bool:
+    def needs_own_runs(self) -> bool:
         """Return whether only its own runs can predict its run time."""
         return self.is_accelerated or not self.has_rows
 
@@ -144,9 +144,9 @@ class PlanOnCluster:
         return plans
 
     @classmethod
-    def featurize(cls, questions: "Sequence[PlanOnCluster]") -> None:
+    def featurize(cls, queries: "Sequence[PlanOnCluster]") -> None:
         """Compute the missing features of several queries together."""
-        new = [each for each in questions if "features" not in vars(each)]
+        new = [each for each in queries if "features" not in vars(each)]
         if len(new) > 1:
             plans, clusters = [each.plan for each in new], [each.cluster for each in new]
             for each, features in zip(new, featurize_many(plans, clusters), strict=True):

@@ -102,7 +102,7 @@ def reported(
         for slot in schedule.slots:
             if slot.key.window != window:
                 continue
-            if kind_of(slot.parameters).has_question:
+            if kind_of(slot.parameters).has_query:
                 new = answered if learned is None else answered[-1:]
                 learned = infer_cells(plain, new, reference_version=REFERENCE, previous=learned)
                 change = CHANGE if _is_later(slot.key, plain) else 0.0

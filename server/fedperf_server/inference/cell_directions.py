@@ -1,6 +1,6 @@
 """Directed reports over the cells: design of linear queries, and inference from the responses.
 
-After the plain reports (`corrections`) the server requests QUESTION_DIRECTIONS noisy sums over each
+After the plain reports (`corrections`) the server requests QUERY_DIRECTIONS noisy sums over each
 organization's workloads, with directions designed for the current posterior. A response is A rho (u
 - n * center) + noise, with n the organization's workloads per cell, u the sums of their log
 residuals, and rho the part of a normal residual that a clip passes. Given the truth mu, u is n mu
@@ -64,7 +64,7 @@ from fedperf_shared.releases.linear_queries import (
     MAX_CELL_CLIP,
     MAX_CENTER,
     MIN_CELL_CLIP,
-    QUESTION_DIRECTIONS,
+    QUERY_DIRECTIONS,
     CellQuery,
     public_design,
 )
@@ -404,7 +404,7 @@ def design_cell_query(
         covariance @ covariance.T,
         clips,
         noise_variance=variance / len(senders),
-        directions=QUESTION_DIRECTIONS,
+        directions=QUERY_DIRECTIONS,
     )
     return CellQuery(
         slot=slot,

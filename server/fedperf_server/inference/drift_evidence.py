@@ -271,7 +271,7 @@ NEAR = 2  # maximum distance in windows between two detections of the same drift
 MAX_OWN_DRIFTS = 3
 
 # Prior standard deviation of the size of a detected drift, log seconds, almost uninformative.
-KNOWN_SD = 2.0
+DRIFT_SD = 2.0
 
 _SIGNS = (1.0, -1.0)
 
@@ -388,7 +388,7 @@ def compute_evidence(
     """
     shifts = steady.shifts()
     positions = np.array([place for _, place in explained], dtype=np.int64)
-    precision = block_diag(steady.precision, np.eye(len(positions)) / KNOWN_SD**2)
+    precision = block_diag(steady.precision, np.eye(len(positions)) / DRIFT_SD**2)
     estimated = np.concatenate([steady.information, np.zeros(len(positions))])
     shape = (len(beginnings), len(PLATFORM_GROUPS))
     crossed = np.zeros((len(estimated), *shape))

@@ -74,7 +74,7 @@ class AcceptedUpdate:
 class RoundStrategy(Protocol):
     """The algorithm of a model round: design the query, check updates, compute the next model.
 
-    `ModelRounds` handles slots, deadlines, quorum and storage. Weeks may pass between `question`
+    `ModelRounds` handles slots, deadlines, quorum and storage. Weeks may pass between the query
     and `next`.
     """
 

@@ -149,8 +149,8 @@ class _Attention:
             (arrays[f"{name}.{each}"].reshape(HEADS, 1, HIDDEN) @ weight)[:, 0]
             for each in ("att_src", "att_dst")
         )
-        beside = weight.transpose(0, 2, 1).reshape(-1, HIDDEN)
-        return cls(source, target, beside, arrays[f"{name}.bias"])
+        stacked = weight.transpose(0, 2, 1).reshape(-1, HIDDEN)
+        return cls(source, target, stacked, arrays[f"{name}.bias"])
 
     def __call__(self, states: Floats, log_edges: Floats) -> Floats:
         """Return new states [plans, operators, hidden] from old ones."""
@@ -163,8 +163,8 @@ class _Attention:
         shares /= shares.sum(axis=3, keepdims=True) * HEADS
         mixed = shares @ states[:, None]  # [plans, heads, operators, inputs]
         plans, operators, inputs = states.shape
-        beside = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
-        return np.asarray(beside @ self.weight + self.bias).reshape(plans, operators, HIDDEN)
+        joined = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
+        return np.asarray(joined @ self.weight + self.bias).reshape(plans, operators, HIDDEN)
 
 
 def _scores(states: Floats, of_inputs: Floats) -> Floats:

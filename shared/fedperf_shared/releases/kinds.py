@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeGuard, TypeVar
 
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.linear_queries import DIRECTIONS, QUESTION_DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS, QUERY_DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -44,7 +44,7 @@ class Kind(Generic[P_co, R_co]):
     contents: str  # description of the numbers, for people
     public: str  # the fields besides the slot that depend on no execution
     numbers: int | None  # number of integers; None for a kind that is not released any more
-    has_question: bool  # whether the coordinator chooses the sums by a linear query
+    has_query: bool  # whether the coordinator chooses the sums by a linear query
 
     @property
     def is_report(self) -> bool:
@@ -79,7 +79,7 @@ RESIDUAL_REPORT = Kind(
     contents="for each public cell the number of workloads and the sum of their residuals",
     public="version of the cells, version of the model, grid exponent",
     numbers=2 * CELLS,
-    has_question=False,
+    has_query=False,
 )
 
 # A workload adds a vector of norm at most 1: the norm rule of the query's `Design`
@@ -89,8 +89,8 @@ DIRECTED_REPORT = Kind(
     DirectedReport,
     contents="sums of residuals over the cells, with weights that the coordinator chooses",
     public="version of the linear query, grid exponent",
-    numbers=QUESTION_DIRECTIONS,
-    has_question=True,
+    numbers=QUERY_DIRECTIONS,
+    has_query=True,
 )
 
 # In a step that samples it, a workload adds a gradient of norm at most the clip norm.
@@ -101,7 +101,7 @@ MODEL_UPDATE = Kind(
     contents="gradients of DP-SGD, which are not released any more",
     public="architecture, version of the model",
     numbers=None,
-    has_question=False,
+    has_query=False,
 )
 
 # A workload adds a vector of norm at most 1: the direction of its gradient counts
@@ -112,7 +112,7 @@ TANGENT_UPDATE = Kind(
     contents="the change of the model's weights in directions that the coordinator chooses",
     public="version of the model, grid exponent",
     numbers=DIRECTIONS,
-    has_question=True,
+    has_query=True,
 )
 
 KINDS: tuple[AnyKind, ...] = (RESIDUAL_REPORT, DIRECTED_REPORT, MODEL_UPDATE, TANGENT_UPDATE)

@@ -130,7 +130,7 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
 
 # Numbers in the response to a query over the cells. More than about twelve add nothing at epsilon
 # 1.
-QUESTION_DIRECTIONS = 16
+QUERY_DIRECTIONS = 16
 
 # Bound on the center, log seconds: a reference model that is off by 5 * 10^8 is useless.
 MAX_CENTER = 20.0
@@ -168,7 +168,7 @@ class CellQuery:
     basis_version: int  # version of `basis`, which defines the points
     reference_version: int  # version of the reference model of the residuals
     center: NDArray[np.float64]  # subtracted from the residuals of each cell, float64 [CELLS]
-    design: Design  # QUESTION_DIRECTIONS directions over CELLS points, no offsets
+    design: Design  # QUERY_DIRECTIONS directions over CELLS points, no offsets
 
     def __post_init__(self) -> None:
         if self.slot.kind is not ReleaseKind.RESIDUAL_REPORT or not self.version > 0:
@@ -181,9 +181,9 @@ class CellQuery:
                 f"a query over basis {self.basis_version}, expected basis {BASIS_VERSION}"
             )
         shape = (self.design.points, len(self.design.directions), len(self.design.offsets))
-        if shape != (CELLS, QUESTION_DIRECTIONS, 0):
+        if shape != (CELLS, QUERY_DIRECTIONS, 0):
             raise InvalidQueryError(
-                f"a query has {CELLS} cells, {QUESTION_DIRECTIONS} directions and no "
+                f"a query has {CELLS} cells, {QUERY_DIRECTIONS} directions and no "
                 f"offsets, got {shape}"
             )
         if self.center.shape != (CELLS,) or not np.all(np.abs(self.center) <= MAX_CENTER):

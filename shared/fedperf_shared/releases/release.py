@@ -106,7 +106,7 @@ class ReportParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedParameters(_SlotParameters):
+class _QueryParameters(_SlotParameters):
     """Parameters of one noisy sum whose bounds come with the coordinator's linear query.
 
     Attributes:
@@ -121,7 +121,7 @@ class _AskedParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class DirectedParameters(_AskedParameters):
+class DirectedParameters(_QueryParameters):
     """Privacy parameters of a directed report; center and clips come with its linear query."""
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
@@ -160,7 +160,7 @@ class TrainingParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class LinearizedParameters(_AskedParameters):
+class LinearizedParameters(_QueryParameters):
     """Privacy parameters of a linearized step; directions and clip come with its linear query."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE

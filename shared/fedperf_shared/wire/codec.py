@@ -338,19 +338,19 @@ SCHEDULE = _by_field(
 )
 
 
-def _write_question(question: CellQuery) -> exchange_pb2.Question:
+def _write_cell_query(query: CellQuery) -> exchange_pb2.Question:
     return exchange_pb2.Question(
-        slot=SLOT_KEY.write(question.slot),
-        version=question.version,
-        basis_version=question.basis_version,
-        reference_version=question.reference_version,
-        center=question.center.tolist(),
-        clips=question.design.clips.tolist(),
-        directions=question.design.directions.reshape(-1).tolist(),
+        slot=SLOT_KEY.write(query.slot),
+        version=query.version,
+        basis_version=query.basis_version,
+        reference_version=query.reference_version,
+        center=query.center.tolist(),
+        clips=query.design.clips.tolist(),
+        directions=query.design.directions.reshape(-1).tolist(),
     )
 
 
-def _read_question(message: exchange_pb2.Question) -> CellQuery:
+def _read_cell_query(message: exchange_pb2.Question) -> CellQuery:
     directions = np.array(message.directions, dtype=np.float64).reshape(-1, CELLS)
     return CellQuery(
         slot=SLOT_KEY.read(message.slot),
@@ -362,17 +362,17 @@ def _read_question(message: exchange_pb2.Question) -> CellQuery:
     )
 
 
-QUESTION = Codec("question", exchange_pb2.Question, _write_question, _read_question)
+CELL_QUERY = Codec("linear query", exchange_pb2.Question, _write_cell_query, _read_cell_query)
 # Encodes None, while there is no query, as the empty message.
-QUESTION_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
-    "question",
+CELL_QUERY_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
+    "linear query",
     exchange_pb2.Question,
-    lambda question: exchange_pb2.Question() if question is None else QUESTION.write(question),
-    lambda message: QUESTION.read(message) if message.ByteSize() else None,
+    lambda query: exchange_pb2.Question() if query is None else CELL_QUERY.write(query),
+    lambda message: CELL_QUERY.read(message) if message.ByteSize() else None,
 )
 
-TANGENT_QUESTION = _by_field(
-    "question at a tangent",
+LINEARIZED_QUERY = _by_field(
+    "linearized query",
     exchange_pb2.TangentQuestion,
     LinearizedQuery,
     coefficients=_one(_ARRAY),
@@ -380,13 +380,13 @@ TANGENT_QUESTION = _by_field(
 
 
 def _write_request(request: exchange.TrainRequest) -> exchange_pb2.TrainRequest:
-    question = request.question
+    query = request.query
     return exchange_pb2.TrainRequest(
         slot=SLOT_KEY.write(request.slot),
         architecture=request.architecture,
         base_version=request.base_version,
         arrays=map(array_to_message, request.arrays),
-        question=None if question is None else TANGENT_QUESTION.write(question),
+        question=None if query is None else LINEARIZED_QUERY.write(query),
     )
 
 
@@ -396,7 +396,7 @@ def _read_request(message: exchange_pb2.TrainRequest) -> exchange.TrainRequest:
         message.architecture,
         message.base_version,
         tuple(map(array_from_message, message.arrays)),
-        TANGENT_QUESTION.read(message.question) if message.HasField("question") else None,
+        LINEARIZED_QUERY.read(message.question) if message.HasField("question") else None,
     )
 
 
@@ -446,7 +446,7 @@ STATUS = _by_field(
     epoch_starts_unix_ms=_Part(
         lambda starts: map(to_unix_ms, starts),
         lambda starts: tuple(map(from_unix_ms, starts)),
-        "epoch_starts",
+        "regime_starts",
     ),
     correction_published_unix_ms=_Part(
         lambda at: 0 if at is None else to_unix_ms(at),
@@ -466,9 +466,9 @@ encode_receipt, decode_receipt = RECEIPT.encode, RECEIPT.decode
 encode_signed_receipt, decode_signed_receipt = SIGNED_RECEIPT.encode, SIGNED_RECEIPT.decode
 encode_schedule, decode_schedule = SCHEDULE.encode, SCHEDULE.decode
 encode_train_request, decode_train_request = TRAIN_REQUEST.encode, TRAIN_REQUEST.decode
-encode_tangent_question, decode_tangent_question = TANGENT_QUESTION.encode, TANGENT_QUESTION.decode
+encode_linearized_query, decode_linearized_query = LINEARIZED_QUERY.encode, LINEARIZED_QUERY.decode
 encode_synthetic_rows, decode_synthetic_rows = SYNTHETIC_ROWS.encode, SYNTHETIC_ROWS.decode
-encode_question, decode_question = QUESTION.encode, lru_cache(maxsize=64)(QUESTION.decode)
+encode_cell_query, decode_cell_query = CELL_QUERY.encode, lru_cache(maxsize=64)(CELL_QUERY.decode)
 # Signatures are not yet verified. Every organization requests the same query and correction, so
 # decoded ones are cached.
 encode_correction, decode_correction = CORRECTION.encode, lru_cache(maxsize=2)(CORRECTION.decode)

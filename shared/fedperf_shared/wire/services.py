@@ -105,7 +105,7 @@ class ExchangeCalls(Protocol):
     def synthetic_rows(self) -> Sequence[SyntheticRow]:
         """Return the published synthetic rows."""
 
-    def question(self, slot: SlotKey) -> CellQuery | None:
+    def linear_query(self, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of a directed slot, or None while there is none."""
 
 
@@ -117,7 +117,7 @@ class Call:
     request: codec.Codec[Any, Any] | None  # codec of the argument; None without one
     reply: codec.Codec[Any, Any] | None  # codec of the result; None without one
     request_bytes: int = _SMALL  # maximum length of a request
-    answer_bytes: int = _SMALL  # maximum length of a reply
+    reply_bytes: int = _SMALL  # maximum length of a reply
 
 
 _VERSION: codec.Codec[int, messages.GetModelRequest] = codec.Codec(
@@ -126,7 +126,7 @@ _VERSION: codec.Codec[int, messages.GetModelRequest] = codec.Codec(
     lambda version: messages.GetModelRequest(version=version),
     lambda message: message.version,
 )
-_ASKED_SLOT: codec.Codec[SlotKey, messages.GetQuestionRequest] = codec.Codec(
+_QUERY_SLOT: codec.Codec[SlotKey, messages.GetQuestionRequest] = codec.Codec(
     "slot",
     messages.GetQuestionRequest,
     lambda slot: messages.GetQuestionRequest(slot=codec.SLOT_KEY.write(slot)),
@@ -140,16 +140,18 @@ ENROLLMENT: Mapping[str, Call] = {"join": Call("Join", codec.JOIN_REQUEST, codec
 # numbers, a batch 4,096 plans of at most 481 bytes.
 EXCHANGE: Mapping[str, Call] = {
     "status": Call("GetStatus", None, codec.STATUS),
-    "calendar": Call("GetTimetable", None, codec.CALENDAR, answer_bytes=256 << 10),
+    "calendar": Call("GetTimetable", None, codec.CALENDAR, reply_bytes=256 << 10),
     "declare_schedule": Call("DeclareSchedule", codec.SCHEDULE, None, request_bytes=256 << 10),
     "submit": Call(
         "SubmitRelease", codec.SIGNED_RELEASE, codec.SIGNED_RECEIPT, request_bytes=_MODEL
     ),
-    "receipts": Call("GetReceipts", None, codec.RECEIPTS, answer_bytes=1 << 20),
-    "model": Call("GetModel", _VERSION, codec.MODEL, answer_bytes=_MODEL),
-    "correction": Call("GetCorrection", None, codec.CORRECTION, answer_bytes=256 << 10),
-    "synthetic_rows": Call("GetSyntheticRows", None, codec.SYNTHETIC_ROWS, answer_bytes=2 << 20),
-    "question": Call("GetQuestion", _ASKED_SLOT, codec.QUESTION_OR_NONE, answer_bytes=256 << 10),
+    "receipts": Call("GetReceipts", None, codec.RECEIPTS, reply_bytes=1 << 20),
+    "model": Call("GetModel", _VERSION, codec.MODEL, reply_bytes=_MODEL),
+    "correction": Call("GetCorrection", None, codec.CORRECTION, reply_bytes=256 << 10),
+    "synthetic_rows": Call("GetSyntheticRows", None, codec.SYNTHETIC_ROWS, reply_bytes=2 << 20),
+    "linear_query": Call(
+        "GetQuestion", _QUERY_SLOT, codec.CELL_QUERY_OR_NONE, reply_bytes=256 << 10
+    ),
 }
 
 
@@ -193,23 +195,23 @@ def _stub(
 ) -> SimpleNamespace:
     descriptor = messages.DESCRIPTOR.services_by_name[service]
 
-    def asking(call: Call) -> Callable[..., object]:
+    def make_stub(call: Call) -> Callable[..., object]:
         method = descriptor.methods_by_name[call.name]
-        ask = channel.unary_unary(
+        send = channel.unary_unary(
             f"/{descriptor.full_name}/{call.name}",
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=_bounded(call, method.output_type, call.answer_bytes),
+            response_deserializer=_bounded(call, method.output_type, call.reply_bytes),
         )
 
         def work(*argument: object) -> object:
             request, reply = call.request, call.reply
             message = request.write(*argument) if request else GetMessageClass(method.input_type)()
-            answer = ask(message, timeout=timeout_seconds)
-            return reply.decode(answer) if reply else None
+            response = send(message, timeout=timeout_seconds)
+            return reply.decode(response) if reply else None
 
         return work
 
-    return SimpleNamespace(**{method: asking(call) for method, call in calls.items()})
+    return SimpleNamespace(**{method: make_stub(call) for method, call in calls.items()})
 
 
 def _serve(
@@ -220,22 +222,22 @@ def _serve(
 ) -> None:
     descriptor = messages.DESCRIPTOR.services_by_name[service]
 
-    def answering(name: str, call: Call) -> grpc.RpcMethodHandler:
-        method = descriptor.methods_by_name[call.name]
+    def make_handler(name: str, call: Call) -> grpc.RpcMethodHandler:
+        call_descriptor = descriptor.methods_by_name[call.name]
 
         def work(message: Message, context: grpc.ServicerContext) -> Message:
             request, reply = call.request, call.reply
-            answer = bound_method(name, context)  # admits before the request is read
-            result = answer(request.decode(message)) if request else answer()
-            return reply.write(result) if reply else GetMessageClass(method.output_type)()
+            method = bound_method(name, context)  # admits before the request is read
+            result = method(request.decode(message)) if request else method()
+            return reply.write(result) if reply else GetMessageClass(call_descriptor.output_type)()
 
         return grpc.unary_unary_rpc_method_handler(
-            lambda message, context: _answer(context, lambda: work(message, context)),
-            request_deserializer=_bounded(call, method.input_type, call.request_bytes),
+            lambda message, context: _result_or_abort(context, lambda: work(message, context)),
+            request_deserializer=_bounded(call, call_descriptor.input_type, call.request_bytes),
             response_serializer=lambda reply: reply.SerializeToString(),
         )
 
-    handlers = {call.name: answering(name, call) for name, call in calls.items()}
+    handlers = {call.name: make_handler(name, call) for name, call in calls.items()}
     server.add_registered_method_handlers(descriptor.full_name, handlers)
 
 
@@ -252,7 +254,7 @@ def _bounded(call: Call, kind: Descriptor, most: int) -> Callable[[bytes], Messa
     return read
 
 
-def _answer(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
+def _result_or_abort(context: grpc.ServicerContext, work: Callable[[], T]) -> T:
     """Return the result of `work`, or end the call with a constant code."""
     try:
         return work()

@@ -394,8 +394,8 @@ def _tasks(columns: WorkflowColumns, sizes: Ints | None = None) -> Floats:
             partitions[below] = max(partitions[below], partitions[parent[edge]])
     if sizes is None:
         return partitions
-    tells = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
-    return np.where(np.repeat(tells, sizes), partitions, by_rows)
+    has_partitions = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
+    return np.where(np.repeat(has_partitions, sizes), partitions, by_rows)
 
 
 def _units(

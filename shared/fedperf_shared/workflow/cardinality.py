@@ -49,7 +49,7 @@ _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
 
-def known_before(operator: Operator) -> bool:
+def has_rows_before_run(operator: Operator) -> bool:
     """Return whether an operator's rows are available before a run, as for a source."""
     return not operator.inputs and operator.kind in SOURCE_KINDS
 
@@ -65,7 +65,9 @@ def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
 
 def workflow_before(workflow: Workflow) -> Workflow:
     """Return the workflow with estimated cardinalities."""
-    unknown = [place for place, each in enumerate(workflow.operators) if not known_before(each)]
+    unknown = [
+        place for place, each in enumerate(workflow.operators) if not has_rows_before_run(each)
+    ]
     return with_estimates(workflow, unknown)
 
 

@@ -58,7 +58,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def asked_at(scene: Scene) -> list[datetime]:
-    return [at for at, what in scene.exchange.calls if what == "question"]
+    return [at for at, what in scene.exchange.calls if what == "linear_query"]
 
 
 def charged(scene: Scene) -> list[SlotKey]:
@@ -151,7 +151,7 @@ def test_invalid_linear_query_is_refused_once_without_a_charge(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.exchange.bad_question = InvalidInputError(
-        "not a valid question: a workload could send a vector of norm 2 > 1"
+        "not a valid linear query: a workload could send a vector of norm 2 > 1"
     )
     for hours in (5.0, 5.5, 6.0, 7.0, 8.0):
         scene.look_at(hours)
@@ -202,7 +202,7 @@ def test_linear_query_requests_are_independent_of_history_and_decisions(
         Decisions(other.ledger).decide(DIRECTED, Outcome.WITHHELD, at=START + withheld_at * HOUR)
     heard = traffic(usual)
     assert heard == traffic(other)
-    asked = [at for at, what in heard if what == "question"]
+    asked = [at for at, what in heard if what == "linear_query"]
     assert asked[0] == START + 5 * HOUR
     assert len(asked) == 2  # the first attempt finds no query, the second does
 

@@ -8,7 +8,7 @@ from fedperf_client.node.reports import QueryRejectedError, QueryStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.wire.codec import encode_question
+from fedperf_shared.wire.codec import encode_cell_query
 from tests.fakes.cell_queries import DIRECTED, make_question
 from tests.unit.client.release.periods import calendar
 
@@ -41,7 +41,7 @@ def test_linear_query_is_fetched_once_and_survives_a_restart(tmp_path: Path) -> 
     again.fetch(DIRECTED)
     kept = again.answerable(DIRECTED, reference_version=1)
     assert kept is not None
-    assert encode_question(kept) == encode_question(make_question())
+    assert encode_cell_query(kept) == encode_cell_query(make_question())
     assert coordinator.asked == [DIRECTED] * 2
 
 

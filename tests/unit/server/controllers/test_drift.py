@@ -17,7 +17,7 @@ from fedperf_server.state.drift_regimes import DriftRegime, declare, regimes
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
-from fedperf_shared.wire.codec import encode_question, encode_release
+from fedperf_shared.wire.codec import encode_cell_query, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.report_detection import PlatformShift, schedule_of
 from tests.fakes.audit_log import verify_events
@@ -87,7 +87,7 @@ def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
                     window=slot.window,
                     index=slot.index,
                     version=version,
-                    payload=encode_question(answered.query),
+                    payload=encode_cell_query(answered.query),
                     asked_at=PERIOD.start,
                 )
             )

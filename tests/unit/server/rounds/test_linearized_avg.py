@@ -82,7 +82,7 @@ def change(before: Weights, after: Weights) -> float:
 
 def test_linearized_query_is_deterministic_and_has_fixed_shape(question: LinearizedQuery) -> None:
     again = STRATEGY.design_query(ARRAYS, steps_made=0)
-    assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
+    assert codec.encode_linearized_query(again) == codec.encode_linearized_query(question)
     assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
     used = question.coefficients.any(axis=0)
     assert 0 < used.sum() <= len(ANCHORS)
@@ -238,10 +238,10 @@ def test_linearized_round_sends_query_and_creates_new_version(scene: Rounds) -> 
         before = scene.newest()
         scene.step()
         for each in asked:
-            assert each[-1].question is not None
-            assert each[-1].question.clip == clip
+            assert each[-1].query is not None
+            assert each[-1].query.clip == clip
             expected = STRATEGY.design_query(before, steps_made=0).coefficients
-            np.testing.assert_array_equal(each[-1].question.coefficients, expected)
+            np.testing.assert_array_equal(each[-1].query.coefficients, expected)
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
         results = closed_rounds(session, TABLE)
@@ -259,7 +259,7 @@ def test_linearized_round_below_quorum_keeps_clip_for_the_next_round(scene: Roun
     assert [(each.outcome, each.failures) for each in results] == [
         (RoundOutcome.NO_QUORUM, {"range": 1})
     ] * 2
-    clips = [each.question.clip for each in asked if each.question]
+    clips = [each.query.clip for each in asked if each.query]
     assert clips == [STEP_CLIPS[0]] * 2
 
 
@@ -284,8 +284,8 @@ def test_coordinator_after_interrupted_round_resends_identical_request(
     with scene.database.transaction() as session:
         (stored,) = session.scalars(select(RoundQueryRow.payload))
         (result,) = closed_rounds(session, TABLE)
-    assert first.question is not None
-    assert stored == codec.encode_tangent_question(first.question)
+    assert first.query is not None
+    assert stored == codec.encode_linearized_query(first.query)
     assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)
 
 
@@ -296,7 +296,7 @@ def test_linearized_round_with_malicious_organization_moves_model_within_bound(
     scene.member("liar", 1e5)
     scene.at[0] = START + 10 * MINUTE
     scene.step()
-    assert asked[0].question is not None
+    assert asked[0].query is not None
     tangent = stored_tangent(ARRAYS, ANCHORS, question)
     answers = [answer(30.0), answer(0.0)]
     honest = STRATEGY.next(ARRAYS, answers, question)

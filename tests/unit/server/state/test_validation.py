@@ -219,7 +219,7 @@ LARGEST = 1e7 * float(np.max(np.abs(QUESTION.design.directions[0]) * QUESTION.de
         (answer(slot=replace(DIRECTED, window=1)), Reason.UNKNOWN_SLOT),
         (answer(slot=REPORT), Reason.WRONG_SLOT),
         (answer(slot=MODEL), Reason.WRONG_SLOT),
-        (answer(design_version=2), Reason.QUESTION),
+        (answer(design_version=2), Reason.QUERY),
         (answer(grid_exponent=1), Reason.GRID),
         (answer(values=np.zeros(15, dtype=np.int64)), Reason.SIZE),
     ],
@@ -231,7 +231,7 @@ def test_directed_report_check_enforces_slot_query_grid_size_and_range(
 
 
 def test_directed_report_without_query_or_before_slot_opens_is_rejected() -> None:
-    assert judged(answer(), has_query=False) is Reason.QUESTION
+    assert judged(answer(), has_query=False) is Reason.QUERY
     assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 
