@@ -83,7 +83,7 @@ def store_query(session: Session, period: Period, query: CellQuery, *, at: datet
             **slot_key(period, query.slot),
             version=query.version,
             payload=encode_cell_query(query),
-            asked_at=at,
+            designed_at=at,
         )
     )
 

@@ -362,7 +362,7 @@ def shipped_prices() -> CostCoefficients:
 
 
 def _priced(units: Floats, prices: Floats) -> Floats:
-    """[operators, platforms]."""
+    """Return the cost of each operator on each platform, [operators, platforms]."""
     return np.asarray((units[:, None, :] * prices[None]).sum(axis=2))
 
 
@@ -452,7 +452,7 @@ def _weighted_rows(columns: WorkflowColumns, rows_in: Floats) -> Floats:
 
 
 def _switches(columns: WorkflowColumns, placed: Placements) -> Floats:
-    """[plans, operators, 2]."""
+    """Return edges in from other platforms and bytes over them, [plans, operators, 2]."""
     plans, count = placed.platforms.shape
     plan, edge = np.nonzero(placed.switch)
     parent, child = columns.edges[:, edge]

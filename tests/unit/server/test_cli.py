@@ -432,7 +432,7 @@ def test_drifts_command_lists_sizes_and_affected_organizations(directory: Path) 
             DriftRow(
                 number=1,
                 period_start=config.calendar.period.start,
-                epoch_begins_at=AT,
+                regime_begins_at=AT,
                 platform=Platform.SPARK,
                 since=4,
                 detected_in=5,

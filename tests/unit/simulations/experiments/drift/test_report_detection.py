@@ -72,7 +72,7 @@ def test_simulated_reports_follow_the_default_policy_and_calendar() -> None:
     assert len(schedule.slots) == 39
     year = year_of_reports(200, 2, [], [3])
     assert len(year.plain) == 26
-    assert [len(each.responses) for each in year.answered] == [2] * 26
+    assert [len(each.responses) for each in year.query_responses] == [2] * 26
     key: SlotKey = year.plain[0].report.slot
     slot = schedule.slot(key)
     assert slot is not None
