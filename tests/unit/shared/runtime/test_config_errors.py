@@ -96,7 +96,7 @@ class Step:
         ({"type": "cut", "column": "a", "columns": 1},
          'operation.columns: unknown key; did you mean "column"?'),
         ({"type": "sun"}, "operation: has the unknown type 'sun'; expected one of 'cut', 'sum'"),
-        ({}, "operation: has no type"),
+        ({}, "operation: needs a type"),
     ],
 )  # fmt: skip
 def test_validation_problems_of_a_union_use_keys_of_the_named_type(
