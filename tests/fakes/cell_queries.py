@@ -10,7 +10,7 @@ from fedperf_shared.releases.release import ReleaseKind, SlotKey
 DIRECTED = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 1)
 
 
-def make_question(
+def make_cell_query(
     slot: SlotKey = DIRECTED,
     *,
     version: int = 1,

@@ -72,7 +72,7 @@ from fedperf_shared.wire.codec import (
     encode_release,
 )
 from tests.fakes.coordinator import membership_with
-from tests.fakes.linearized_queries import few_anchors, make_tangent_question
+from tests.fakes.linearized_queries import few_anchors, make_linearized_query
 from tests.fakes.residual_reports import residual_report
 from tests.fakes.task_runners import Held, at_once, in_this_process
 from tests.unit.client.contributions.seeded_noise import SeededNoise
@@ -231,7 +231,7 @@ class Scene:
             "architecture": ARCHITECTURE_VERSION,
             "base_version": 1,
             "arrays": ARRAYS,
-            "query": make_tangent_question(),
+            "query": make_linearized_query(),
         }
         request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
         return self.participant.answer(request, now=self.now)

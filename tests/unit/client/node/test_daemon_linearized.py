@@ -34,7 +34,7 @@ from tests.fakes.linearized_queries import (
     ANCHORS,
     few_anchors,
     install_plans,
-    make_tangent_question,
+    make_linearized_query,
 )
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 PARAMETERS = LinearizedParameters(20.0, 5000.0)
 AT_TANGENT = Schedule(TABLE, (Slot(UPDATE, PARAMETERS),))
-QUESTION = make_tangent_question()
+QUESTION = make_linearized_query()
 
 
 def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: int = 5) -> Scene:
@@ -93,7 +93,7 @@ def test_linearized_update_is_its_sum_plus_noise_and_is_sent_at_its_time(
 
 def test_second_linearized_query_for_a_slot_gets_the_drawn_bytes(scene: Scene) -> None:
     first = scene.ask_at(4.5, query=QUESTION)
-    assert scene.ask_at(6.5, query=make_tangent_question(seed=9), base_version=9) == first
+    assert scene.ask_at(6.5, query=make_linearized_query(seed=9), base_version=9) == first
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
@@ -101,8 +101,8 @@ def test_second_linearized_query_for_a_slot_gets_the_drawn_bytes(scene: Scene) -
     "changes",
     [
         {"query": None},  # a request for DP-SGD
-        {"query": make_tangent_question(ANCHORS + 1)},
-        {"query": make_tangent_question(ANCHORS - 1)},
+        {"query": make_linearized_query(ANCHORS + 1)},
+        {"query": make_linearized_query(ANCHORS - 1)},
         {"query": QUESTION, "architecture": ARCHITECTURE_VERSION + 1},
         {"query": QUESTION, "arrays": ()},
     ],

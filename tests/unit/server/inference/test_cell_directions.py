@@ -22,7 +22,7 @@ from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
-from tests.fakes.cell_queries import make_question
+from tests.fakes.cell_queries import make_cell_query
 from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bounds
 from tests.unit.server.inference.simulated_organizations import (
@@ -192,7 +192,7 @@ def test_infer_cells_without_responses_equals_correction_of_plain_reports() -> N
     _, group = world(6)
     reports = [each.plain(EPSILON_1) for each in group]
     alone = correct(reports, reference_version=REFERENCE)
-    unanswered = QueryResponses(make_question(stage(1)), ())
+    unanswered = QueryResponses(make_cell_query(stage(1)), ())
     for query_responses in ([], [unanswered]):
         learned = infer_cells(reports, query_responses, reference_version=REFERENCE).correction
         np.testing.assert_array_equal(learned.mean, alone.mean)
@@ -263,7 +263,7 @@ def test_directions_through_clips_match_simulated_clipping() -> None:
     rng = np.random.default_rng(5)
     around = rng.standard_normal(200_000)
     for index, kappa in enumerate((3.0, 1.5, 1.0)):
-        question = make_question(stage(index))
+        question = make_cell_query(stage(index))
         passed = directions_through_clips(question)
         kept = np.mean(np.clip(around + 0.05, -kappa, kappa) - np.clip(around, -kappa, kappa))
         shown = np.linalg.norm(passed) / np.linalg.norm(question.design.directions)
@@ -320,7 +320,7 @@ def test_infer_cells_doubles_prior_scale_only_in_the_first_window() -> None:
     reports, query_responses, learned = learned_in_stages(group, plain=None, directed=(0.5,))
     assert learned.correction.scale == 2.0
     nothing = QueryResponses(
-        make_question(stage(1)),
+        make_cell_query(stage(1)),
         tuple(
             replace(each, report=replace(each.report, values=np.zeros(16, dtype=np.int64)))
             for each in query_responses[0].responses

@@ -44,7 +44,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.cell_queries import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
@@ -180,7 +180,7 @@ def test_residual_report_from_simulated_workloads_is_accepted() -> None:
     assert verdict(report(values=np.round(noisy * STEPS).astype(np.int64))) is None
 
 
-QUESTION = make_question()
+QUESTION = make_cell_query()
 
 
 def answer(first: float = 0.0, **changes: object) -> DirectedReport:

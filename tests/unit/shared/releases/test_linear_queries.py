@@ -14,9 +14,9 @@ from fedperf_shared.releases.linear_queries import (
     public_design,
 )
 from fedperf_shared.releases.release import ReleaseKind
-from tests.fakes.cell_queries import DIRECTED, make_question, random_directions
+from tests.fakes.cell_queries import DIRECTED, make_cell_query, random_directions
 
-GOOD = make_question()
+GOOD = make_cell_query()
 CLIPS = np.ones(CELLS)
 
 
