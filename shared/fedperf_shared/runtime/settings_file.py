@@ -193,7 +193,7 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, keys: Collection[str]) -> str:
-    """Return the message for an unknown key, with the nearest known key of any table."""
+    """Return the message for an unknown key, with the most similar key of any table."""
     by_end = {each.rpartition(".")[2]: each for each in keys}
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
     meant = f'did you mean "{by_end[near[0]]}"?' if near else f"expected one of {', '.join(keys)}"
