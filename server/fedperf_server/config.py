@@ -142,7 +142,7 @@ def load_config(directory: Path) -> ServerConfig:
 
 
 def write_calendar(calendar: ReleaseCalendar, path: Path) -> None:
-    """Write a calendar by itself, public as it is, for `load_calendar`.
+    """Write a calendar without the rest of the configuration, for `load_calendar`.
 
     Raises:
         StorageError: the file cannot be written.
@@ -257,7 +257,7 @@ def _read_file(path: Path, *, name: str | None = None, absent: str = "") -> dict
 
 
 def _calendar(content: Mapping[str, object], problems: list[str]) -> ReleaseCalendar | None:
-    """The calendar in a file; what is wrong with it is added to `problems`."""
+    """Return the calendar in a file, and add its problems to `problems`."""
     table = content.get("calendar")
     if not isinstance(table, dict):
         problems.append("calendar must be a table with period_start")

@@ -8,36 +8,36 @@ from typing import ClassVar
 
 
 class FedperfError(Exception):
-    """Something went wrong that a user can understand and mend."""
+    """Raised for a problem that a user can understand and correct."""
 
     exit_code: ClassVar[int] = 1
 
 
 class InvalidInputError(FedperfError):
-    """A file, a value or a message from outside does not say what it should."""
+    """Raised for an invalid file, value or message from outside."""
 
     exit_code = 3
 
 
 class ConfigurationError(FedperfError):
-    """The configuration is wrong; the message lists every problem with its key."""
+    """Raised for a wrong configuration. The message lists every problem with its key."""
 
     exit_code = 3
 
 
 class StorageError(FedperfError):
-    """A local database or file cannot be read or written."""
+    """Raised if a local database or file cannot be read or written."""
 
     exit_code = 4
 
 
 class PrivacyRefusedError(FedperfError):
-    """A release was refused because the promise to the workloads would not hold."""
+    """Raised for a release that would break the privacy guarantee of the workloads."""
 
     exit_code = 5
 
 
 class ConnectionRefusedByPeerError(FedperfError):
-    """The other side could not be reached or does not accept this identity."""
+    """Raised if the other side cannot be reached or does not accept this identity."""
 
     exit_code = 6

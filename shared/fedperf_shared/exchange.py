@@ -1,8 +1,8 @@
 """Messages between organizations and the coordinator, apart from the contents of releases.
 
-There is one type per thing, used by both sides; `fedperf_shared.wire` turns them into bytes. A
-value that cannot be what it says refuses to exist (a correction that is not square, a label that is
-not finite). So neither side needs to look again.
+Both sides use the same types, and `fedperf_shared.wire` turns them into bytes. The types validate
+themselves: a correction that is not square, or a label that is not finite, raises an error. So
+neither side needs another check.
 """
 
 import math
@@ -27,7 +27,7 @@ MAX_REHEARSAL_ROWS = 4096  # limit of a request's rows; every row costs its read
 
 @unique
 class Refusal(IntEnum):
-    """Why a node does not answer a request; every reason rests on public facts alone.
+    """A node's reason to refuse a request. Every reason depends on public facts only.
 
     The numbers are codes of Flower's error message, above those that Flower uses itself.
     """
@@ -42,7 +42,7 @@ class Refusal(IntEnum):
 
     @classmethod
     def from_code(cls, code: int) -> "Refusal | None":
-        """Return the refusal with that code; None for a code that is not in this list."""
+        """Return the refusal with that code, or None for an unknown code."""
         return cls(code) if code in cls.__members__.values() else None
 
 
@@ -74,15 +74,15 @@ class Status:
     model_version: int  # newest promoted model; 0 while there is none
     feature_schema_version: int  # of `workflow.features`
     basis_version: int  # of `basis`
-    reference_version: int  # model that residuals are taken against; 0 while there is none
-    # When each epoch after the first one began, oldest first.
-    epoch_starts: tuple[datetime, ...] = ()
-    # When the correction changed last; None while there is none.
+    reference_version: int  # reference model of the residuals; 0 while there is none
+    # The beginning of each drift regime after the first one, oldest first.
+    regime_starts: tuple[datetime, ...] = ()
+    # Time of the last change of the correction; None while there is none.
     correction_published: datetime | None = None
 
     def __post_init__(self) -> None:
-        if not all(one < other for one, other in pairwise(self.epoch_starts)):
-            raise InvalidInputError("epochs begin one after the other")
+        if not all(one < other for one, other in pairwise(self.regime_starts)):
+            raise InvalidInputError("drift regimes must begin one after the other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +95,9 @@ class SharedModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correction:
-    """The correction of the reference model that follows from reports."""
+    """The correction of the reference model, computed from reports."""
 
-    basis_version: int  # version of the basis whose cells it is over
+    basis_version: int  # version of the basis that defines its cells
     reference_version: int  # model version that it corrects
     mean: NDArray[np.float64]  # log seconds to add per cell, float64 [cells]
     covariance: NDArray[np.float64]  # float64 [cells, cells]
@@ -112,7 +112,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticRow:
-    """One row of the synthetic batch: public inputs, a label that rests on released values only."""
+    """One row of the synthetic batch: public inputs, and a label from released values only."""
 
     plan: Plan  # from the public catalogue
     cluster: ClusterConfig  # from the public catalogue
@@ -128,11 +128,11 @@ class SyntheticRow:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The coordinator's confirmation that it got these bytes."""
+    """The coordinator's confirmation that it received these bytes."""
 
-    organization_id: bytes  # whose release it is
-    release_id: bytes  # of the slot's release
-    payload_sha256: bytes  # of the bytes that arrived
+    organization_id: bytes  # the sender of the release
+    release_id: bytes  # id of the slot's release
+    payload_sha256: bytes  # hash of the received bytes
     sequence: int  # counts this organization's releases of all kinds from 1
     received_at: datetime  # on the coordinator's clock
 
@@ -147,12 +147,12 @@ class SignedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class TrainRequest:
-    """The coordinator asks for the model update of a slot."""
+    """The coordinator's request for the model update of a slot."""
 
-    slot: SlotKey  # which slot of the declared schedule
+    slot: SlotKey  # the slot of the declared schedule
     architecture: int  # number of the architecture
     base_version: int  # model version of `arrays`
-    # The model to start from, in the order of the architecture.
+    # The base model, in the order of the architecture.
     arrays: tuple[NDArray[np.float32], ...]
-    # What is asked at its tangent; None where an older coordinator asks for DP-SGD.
-    question: LinearizedQuery | None = None
+    # The linear query at its tangent; None if an older coordinator requests DP-SGD.
+    query: LinearizedQuery | None = None

@@ -1,4 +1,4 @@
-"""One measured run of a plan, where it ran and what was measured.
+"""Executions: measured runs of plans, with their resources and measurements.
 
 Executions are private: they live in an organization's store and never leave it.
 """
@@ -29,7 +29,7 @@ class InvalidExecutionError(InvalidInputError):
 
 @unique
 class ExecutionStatus(IntEnum):
-    """The end of an execution; only `OK` carries a run time worth learning from."""
+    """The outcome of an execution. Models train on run times of `OK` only."""
 
     OK = 0
     FAILED = 1
@@ -39,17 +39,17 @@ class ExecutionStatus(IntEnum):
 
 @unique
 class ExecutionWarning(StrEnum):
-    """A warning about an execution, to know before its run time is trusted."""
+    """A reason to trust the run time of an execution less."""
 
-    # Another engine ran the plan's operators, such as Photon, Comet, Velox or a GPU: its run times
-    # neither teach nor answer those of the plain engine.
+    # Another engine ran the plan's operators, such as Photon, Comet, Velox or a GPU. Its run times
+    # do not train or predict those of the plain engine.
     ACCELERATED = "accelerated"
 
-    # Tasks failed and were done again, so that its figures count some work twice.
+    # Tasks failed and were repeated, so its measurements count some work twice.
     FAILED_TASKS = "failed_tasks"
 
-    INCOMPLETE = "incomplete"  # A part of its record is missing
-    NOISY = "noisy"  # others kept the machine busy, or it is far from its repeats
+    INCOMPLETE = "incomplete"  # a part of its record is missing
+    NOISY = "noisy"  # interference on the machine, or a run time far from those of its repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ class ClusterConfig:
     nodes: int  # machines
     cores: int  # cores in all that the engines may use
     memory_bytes: int  # memory in all
-    # Speed of one core relative to the reference machine; 1 where nobody measured it.
+    # Speed of one core relative to the reference machine; 1 if it was not measured.
     machine_speed: float = 1.0
-    # How much the engine had done in the same session: a first query pays for what others find
-    # warm. 0 where nobody knows.
+    # Queries that the engine ran before in the same session, because the first ones find it cold.
+    # 0 if unknown.
     queries_before: int = 0
 
     def __post_init__(self) -> None:
@@ -79,22 +79,22 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """Facts about a job from one of its runs, beyond plan and resources. They stay local."""
+    """Facts about a job from one of its runs, besides plan and resources. They stay local."""
 
-    workload: str  # that the execution belongs to
-    # Whether the rows of all sources are known. Where they are not, the plan holds none, and says
-    # nothing of the size of the job.
+    workload: str  # the workload of the execution
+    # Whether the rows of all sources are available. Otherwise the plan holds none, and does not
+    # show the input size of the job.
     has_rows: bool = True
-    read_bytes: int = 0  # that its engine counted; 0 where it counted none
+    read_bytes: int = 0  # bytes read, as its engine counted them; 0 if it did not
     tasks: int = 0  # as in `ExecutionMetadata`
     description: str = ""  # as in `ExecutionMetadata`
     rows_within: float = 1.0  # as in `ExecutionMetadata`
     # Whether another engine did the work, see `ExecutionWarning.ACCELERATED`.
     is_accelerated: bool = False
-    # That it took over all cores: no fewer cores can do it in less than that over their number; 0
-    # where not known.
+    # CPU time over all cores; 0 if unknown. Fewer cores need at least this time divided by their
+    # number.
     cpu_seconds: float = 0.0
-    seconds: float = 0.0  # that the execution took; 0 where nothing was measured
+    seconds: float = 0.0  # run time of the execution; 0 without a measurement
 
     @classmethod
     def of(cls, execution: "Execution") -> "KnownJob":
@@ -115,45 +115,45 @@ class KnownJob:
         )
 
     def elsewhere(self) -> "KnownJob":
-        """Return this job on another engine, of which less is known."""
+        """Return this job on another engine, without the facts that depend on the engine."""
         return replace(self, is_accelerated=False, cpu_seconds=0.0)
 
     @property
-    def answers_alone(self) -> bool:
-        """Return whether only its own runs tell how long it takes."""
+    def needs_own_runs(self) -> bool:
+        """Return whether only its own runs can predict its run time."""
         return self.is_accelerated or not self.has_rows
 
 
 @dataclass(frozen=True)
 class PlanOnCluster:
-    """A plan on its resources: the input of a prediction, and what a run measures."""
+    """A plan on a cluster: the query of a prediction, and the subject of a run."""
 
-    plan: Plan  # what runs where
-    cluster: ClusterConfig  # the resources that it has
-    job: KnownJob | None = None  # whose plan it is, where an own execution is asked about
+    plan: Plan  # the operators and their platforms
+    cluster: ClusterConfig  # the resources
+    job: KnownJob | None = None  # the job of the plan, if the query is about a stored execution
 
     @classmethod
     def of(
         cls, workflow: Workflow, assignments: Sequence[tuple[Platform, ...]], cluster: ClusterConfig
     ) -> "list[PlanOnCluster]":
-        """Return one plan per assignment of platforms; their features are computed together."""
+        """Return one plan per assignment of platforms. Their features are computed together."""
         plans = [cls(Plan(workflow, platforms), cluster) for platforms in assignments]
         features = featurize_assignments(workflow, assignments, cluster)
         for sized, each in zip(plans, features, strict=True):
-            vars(sized)["features"] = each  # what `features` would keep
+            vars(sized)["features"] = each  # the cached value of `features`
         return plans
 
     @classmethod
-    def featurize(cls, questions: "Sequence[PlanOnCluster]") -> None:
-        """Compute the features of several that may have none yet, together."""
-        new = [each for each in questions if "features" not in vars(each)]
+    def featurize(cls, queries: "Sequence[PlanOnCluster]") -> None:
+        """Compute the missing features of several queries together."""
+        new = [each for each in queries if "features" not in vars(each)]
         if len(new) > 1:
             plans, clusters = [each.plan for each in new], [each.cluster for each in new]
             for each, features in zip(new, featurize_many(plans, clusters), strict=True):
                 vars(each)["features"] = features
 
     def about(self, job: KnownJob) -> "PlanOnCluster":
-        """Return this plan as a query about `job`; computed features are reused."""
+        """Return this plan as a query about `job`. Computed features are reused."""
         query = replace(self, job=job)
         if "features" in vars(self):
             vars(query)["features"] = self.features
@@ -161,21 +161,21 @@ class PlanOnCluster:
 
     @cached_property
     def features(self) -> Features:
-        """The features that every predictor reads of it, computed once."""
+        """The features of the plan, computed once."""
         return featurize(self.plan, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """The measured run: wall time on a monotonic clock, the process tree's resources."""
+    """Measurements of a run: wall time on a monotonic clock, and resources of the process tree."""
 
     runtime_seconds: float  # of the plan itself
     cpu_seconds: float = 0.0  # over all processes and threads
     peak_memory_bytes: int = 0  # of all processes together
     read_bytes: int = 0  # from files
     written_bytes: int = 0  # to files
-    # From the submission of its application to its own start, where none ran before, and what its
-    # first task waited while no executor was there; not in `runtime_seconds`; 0 where nobody knows.
+    # Time from the submission of the application to its first run, and the wait of the first task
+    # for an executor. `runtime_seconds` does not include it. 0 if unknown.
     startup_seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -193,28 +193,28 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionMetadata:
-    """The origin of an execution; for people at home, never part of a release."""
+    """The origin of an execution, for local users. It is never part of a release."""
 
-    source: str = ""  # what recorded it, with its version, such as "spark 3.5.3"
-    node_type: str = ""  # of the machines, as their provider calls it; empty where unknown
-    architecture: str = ""  # of their processors; empty where unknown
+    source: str = ""  # the recording engine and its version, such as "spark 3.5.3"
+    node_type: str = ""  # the provider's name for the type of the machines; empty if unknown
+    architecture: str = ""  # architecture of their processors; empty if unknown
     # Share of the plan's operators whose rows were counted, or follow from rows that were, in [0,
     # 1].
     rows_known: float = 1.0
-    remarks: tuple[ExecutionWarning, ...] = ()  # what to know before it is trusted, sorted
-    application: str = ""  # name that its application gave itself, as it is
-    application_id: str = ""  # what its engine calls that application
-    record: str = ""  # which part of the source it is, such as "query 12" or "job 3"
-    # What its people wrote about it, or where their code asked for it; one line.
+    remarks: tuple[ExecutionWarning, ...] = ()  # sorted warnings
+    application: str = ""  # the name of its application, unchanged
+    application_id: str = ""  # the engine's id of that application
+    record: str = ""  # its part of the source, such as "query 12" or "job 3"
+    # The user's description of it, or the line of code that started it; one line.
     description: str = ""
-    file: str = ""  # file or directory that it was read from
-    failure: str = ""  # what its engine said when it failed; one line
-    # Of each operator of the plan, summed over its tasks or threads, with waiting for inputs; None
-    # where nothing tells, empty where nothing tells of any.
+    file: str = ""  # the file or directory of its record
+    failure: str = ""  # the engine's error message if it failed; one line
+    # Seconds of each operator of the plan, summed over its tasks or threads, with waiting for
+    # inputs. None if the record lacks them for an operator, empty if it lacks them for all.
     operator_seconds: tuple[float | None, ...] = ()
-    # Factor, from 1 on, that the rows of its sources are known within; 1 where they were counted.
+    # Uncertainty of the rows of its sources, as a factor of at least 1; 1 if they were counted.
     rows_within: float = 1.0
-    tasks: int = 0  # that its engine divided it into; 0 where it does not tell
+    tasks: int = 0  # number of the engine's tasks; 0 if unknown
 
     def __post_init__(self) -> None:
         if not 0 <= self.rows_known <= 1:
@@ -236,11 +236,11 @@ class ExecutionMetadata:
 class MeasuredPlan:
     """A plan, its resources and its run time, without its organization.
 
-    The form of what is public anyway, such as the plans that ship with fedperf.
+    Public measurements have this form, such as the plans that ship with fedperf.
     """
 
-    plan: Plan  # what ran where
-    cluster: ClusterConfig  # the resources it had
+    plan: Plan  # the operators and their platforms
+    cluster: ClusterConfig  # the resources
     log_seconds: float  # natural log of its wall seconds
 
     def __post_init__(self) -> None:
@@ -253,14 +253,14 @@ class Execution:
     """One measured run of a plan."""
 
     execution_id: str  # random, local
-    workload: str  # name of the job it belongs to, the unit of privacy; local
-    plan: Plan  # what ran where
-    cluster: ClusterConfig  # the resources it had
+    workload: str  # name of its job, the privacy unit; local
+    plan: Plan  # the operators and their platforms
+    cluster: ClusterConfig  # the resources
     status: ExecutionStatus  # how it ended
-    # What was measured; None only where a failed trial left nothing.
+    # The measurements; None only for a failed trial without any.
     measurement: Measurement | None
     finished_at: datetime  # when it ended, with time zone
-    origin: ExecutionMetadata = field(default_factory=ExecutionMetadata)  # where it is known from
+    origin: ExecutionMetadata = field(default_factory=ExecutionMetadata)  # the origin of its record
 
     def __post_init__(self) -> None:
         if self.status is ExecutionStatus.OK and self.measurement is None:
@@ -275,10 +275,10 @@ class Execution:
 
     @property
     def runtime_seconds(self) -> float:
-        """Wall time of the plan; 0 where nothing was measured."""
+        """Wall time of the plan; 0 without a measurement."""
         return 0.0 if self.measurement is None else self.measurement.runtime_seconds
 
     @property
     def is_ok(self) -> bool:
-        """Return whether it carries a run time worth learning from."""
+        """Return whether models train on its run time."""
         return self.status is ExecutionStatus.OK

@@ -1,7 +1,7 @@
 """Keys, signatures and fingerprints: one EC P-384 key is an organization's identity.
 
 The same key authenticates the Flower node, the certificate of the Exchange and the
-signature under every release. What hosts a server's certificate is for is read here as well.
+signature under every release. This module also reads the hosts of a server's certificate.
 """
 
 import hashlib

@@ -4,13 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS
-from fedperf_shared.releases.linear_queries import QUESTION_DIRECTIONS, CellQuery, public_design
+from fedperf_shared.releases.linear_queries import QUERY_DIRECTIONS, CellQuery, public_design
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 
 DIRECTED = SlotKey(ReleaseKind.RESIDUAL_REPORT, 0, 1)
 
 
-def make_question(
+def make_cell_query(
     slot: SlotKey = DIRECTED,
     *,
     version: int = 1,
@@ -32,5 +32,5 @@ def make_question(
 
 
 def random_directions(clips: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
-    drawn = np.random.default_rng(seed).standard_normal((QUESTION_DIRECTIONS, CELLS))
+    drawn = np.random.default_rng(seed).standard_normal((QUERY_DIRECTIONS, CELLS))
     return np.asarray(drawn / np.linalg.norm(drawn, axis=0) / clips * (1 - 1e-9))

@@ -11,4 +11,4 @@ def empty_report(slot: Slot, noise: NoiseSource) -> NoisySum:
     kind = kind_of(slot.parameters)
     if not kind.is_report:
         raise MalformedReleaseError(f"{slot.key} is no report")
-    return noise_alone(noise, slot, version=int(kind.has_question))
+    return noise_alone(noise, slot, version=int(kind.has_query))

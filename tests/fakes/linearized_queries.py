@@ -64,7 +64,7 @@ def install_plans(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_public_plans, "__defaults__", (path,))
 
 
-def make_tangent_question(
+def make_linearized_query(
     anchors: int = ANCHORS, *, clip: float = 0.5, scale: float = 1.0, seed: int = 0
 ) -> LinearizedQuery:
     """Return a query with random directions."""

@@ -33,8 +33,10 @@ def kernels() -> list[str]:
 def main(path: str) -> None:
     """Write the queries, corrections and detected drifts of a year of two organizations."""
     year = year_of_reports(200, 2, SHIFTS, [1])
-    questions = [each.query for each in year.answered]
-    correction = infer_cells(year.plain, year.answered, reference_version=REFERENCE).correction
+    questions = [each.query for each in year.query_responses]
+    correction = infer_cells(
+        year.plain, year.query_responses, reference_version=REFERENCE
+    ).correction
     np.savez(
         path,
         kernels=kernels(),
@@ -44,7 +46,7 @@ def main(path: str) -> None:
         correction=correction.mean,
         verdicts=[
             f"{each.platform.name} {each.since} {each.detected_in} {' '.join(each.organizations)}"
-            for each in read_drifts(year.plain, year.answered)
+            for each in read_drifts(year.plain, year.query_responses)
         ],
     )
 

@@ -63,7 +63,7 @@ class Year:
     """All releases of the organizations in one year."""
 
     plain: tuple[ReceivedReport, ...]
-    answered: tuple[QueryResponses, ...]
+    query_responses: tuple[QueryResponses, ...]
 
 
 def year_of_reports(
@@ -95,27 +95,27 @@ def reported(
     """
     windows = sorted({slot.key.window for slot in schedule.slots})
     plain: list[ReceivedReport] = []
-    answered: list[QueryResponses] = []
+    query_responses: list[QueryResponses] = []
     learned: CellPosterior | None = None
     for since, window in zip([-HISTORY, *windows], windows, strict=False):
         lived = lived_in(since, window)
         for slot in schedule.slots:
             if slot.key.window != window:
                 continue
-            if kind_of(slot.parameters).has_question:
-                new = answered if learned is None else answered[-1:]
+            if kind_of(slot.parameters).has_query:
+                new = query_responses if learned is None else query_responses[-1:]
                 learned = infer_cells(plain, new, reference_version=REFERENCE, previous=learned)
                 change = CHANGE if _is_later(slot.key, plain) else 0.0
-                answered.append(
+                query_responses.append(
                     _asked_and_answered(
-                        learned, lived, slot, noise, version=len(answered) + 1, change=change
+                        learned, lived, slot, noise, version=len(query_responses) + 1, change=change
                     )
                 )
             else:
                 parameters = RESIDUAL_REPORT.as_parameters(slot.parameters)
                 plain += [plain_report(each, slot.key, parameters, noise) for each in lived]
                 learned = None  # new plain reports: infer from scratch
-    return Year(tuple(plain), tuple(answered))
+    return Year(tuple(plain), tuple(query_responses))
 
 
 def _asked_and_answered(
@@ -150,13 +150,13 @@ def _is_later(key: SlotKey, plain: Sequence[ReceivedReport]) -> bool:
 
 def read_drifts(
     plain: Sequence[ReceivedReport],
-    answered: Sequence[QueryResponses],
+    query_responses: Sequence[QueryResponses],
     *,
     kernel: Kernel = DEFAULT_KERNEL,
     process_noise: ProcessNoise = DEFAULT_PROCESS_NOISE,
 ) -> tuple[PlatformDrift, ...]:
     """Return the drifts that a new reader finds in all releases."""
-    return DriftReader(kernel=kernel, process_noise=process_noise).read(plain, answered)
+    return DriftReader(kernel=kernel, process_noise=process_noise).read(plain, query_responses)
 
 
 def plain_sum(lived: RecurringYear, clip: float) -> Positions:

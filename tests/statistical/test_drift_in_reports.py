@@ -69,16 +69,16 @@ def claiming(year: Year, factor: float) -> Year:
         noise = factor * each.parameters.noise_multiplier
         return replace(each, parameters=replace(each.parameters, noise_multiplier=noise))
 
-    answered = (
+    query_responses = (
         replace(each, responses=tuple(louder(said) for said in each.responses))
-        for each in year.answered
+        for each in year.query_responses
     )
-    return Year(tuple(plain(each) for each in year.plain), tuple(answered))
+    return Year(tuple(plain(each) for each in year.plain), tuple(query_responses))
 
 
 def scores(year: Year, kernel: Kernel = DEFAULT_KERNEL) -> NDArray[np.float64]:
     """Return standardised scores of the used platforms for two change points."""
-    (heard,) = by_organization(year.plain, year.answered).values()
+    (heard,) = by_organization(year.plain, year.query_responses).values()
     steady = SteadyStateFilter.fit(heard, kernel=kernel, process_noise=DEFAULT_PROCESS_NOISE)
     found = compute_evidence(steady, (4, 9))
     standard = found.score / np.sqrt(found.information)
@@ -103,7 +103,7 @@ def test_drift_detection_finds_shifts_in_time_with_little_bias() -> None:
         sign = 1.0 if number % 2 else -1.0
         shift = PlatformShift(USED[number % 3], 4.3 + 0.2 * number, sign * SHIFT)
         year = year_of_reports(200, 1, [shift], [43, number])
-        found = detections(read_drifts(year.plain, year.answered), shift, schedule_of(200))
+        found = detections(read_drifts(year.plain, year.query_responses), shift, schedule_of(200))
         seen.append((found, sign))
     in_time = [each.delay is not None and each.delay <= IN_TIME for each, _ in seen]
     sizes = [sign * each.log_factor for each, sign in seen if each.log_factor is not None]
@@ -113,7 +113,7 @@ def test_drift_detection_finds_shifts_in_time_with_little_bias() -> None:
 
 
 def test_drift_detection_without_drift_raises_few_alarms() -> None:
-    alarms = [len(read_drifts(each.plain, each.answered)) for each in quiet_years()]
+    alarms = [len(read_drifts(each.plain, each.query_responses)) for each in quiet_years()]
     assert np.mean(alarms) <= 0.25
 
 
@@ -124,7 +124,7 @@ def years_from_the_start(shifts: tuple[PlatformShift, ...]) -> list[Year]:
 
 def years_with_a_drift(shifts: tuple[PlatformShift, ...], kernel: Kernel = DEFAULT_KERNEL) -> int:
     found = (
-        read_drifts(each.plain, each.answered, kernel=kernel)
+        read_drifts(each.plain, each.query_responses, kernel=kernel)
         for each in years_from_the_start(shifts)
     )
     return sum(map(bool, found))
@@ -160,5 +160,5 @@ def test_changed_workload_counts_are_rarely_taken_for_shared_drift(
     shared = 0
     for number in range(20):
         year = year_of_new_workloads(activity, off_by=off_by, seed=[47, number], asked=asked)
-        shared += sum(each.shared for each in read_drifts(year.plain, year.answered))
+        shared += sum(each.shared for each in read_drifts(year.plain, year.query_responses))
     assert shared / 20 <= FALSE_EPOCHS_A_YEAR

@@ -7,7 +7,7 @@ import typer
 
 from fedperf_client.formatting.facts import show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
-from fedperf_shared.runtime.command_line import NO_ANSWER, show
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show
 from fedperf_shared.runtime.quantities import counted
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def show_campaign(
         if measured.load.sentence:
             typer.echo(f"note: {measured.load.sentence}")
     if seconds is not None and not any(each.holds for each in results):
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(NO_FEASIBLE_SIZE)
 
 
 def _evidence(measured: "CampaignMeasurements", predictor: "TablePredictor") -> str:

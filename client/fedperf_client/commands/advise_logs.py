@@ -36,7 +36,7 @@ from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.workers.machine import cluster_config, usable_cores
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
-from fedperf_shared.runtime.command_line import NO_ANSWER, shortened, show
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, shortened, show
 from fedperf_shared.runtime.quantities import counted, duration_text
 
 LONGEST_NAME = 80
@@ -108,7 +108,7 @@ def advise_on_logs(
             typer.echo("\n" if position else "", nl=False)
             _show(each, price_list)
     if deadline_seconds is not None and not any(each.meets_deadline for each in advice):
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(NO_FEASIBLE_SIZE)
 
 
 def _read_applications(

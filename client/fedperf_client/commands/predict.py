@@ -14,7 +14,7 @@ from fedperf_client.commands.program import CAMPAIGNS, Json, LocalPath, load_fun
 from fedperf_client.commands.program import home_of as _home
 from fedperf_client.formatting.facts import Fact, show_table
 from fedperf_client.formatting.progress import progress_bar
-from fedperf_shared.runtime.command_line import NO_ANSWER, show, visible
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,7 +139,7 @@ def predict(
         if plot is not None:
             typer.echo(f"picture: {plot}")
     if seconds is not None and not any(each.meets_deadline for each in predictions):
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(NO_FEASIBLE_SIZE)
 
 
 def weights(context: typer.Context, json: Json = False) -> None:

@@ -296,7 +296,7 @@ def _job_of_run(run: Mapping[str, object], workflow: Workflow) -> KnownJob | Non
         is_accelerated=isinstance(remarks, list) and ExecutionWarning.ACCELERATED in remarks,
         seconds=float(took) if isinstance(took, int | float) and took > 0 else 0.0,
     )
-    return job if job.answers_alone else None
+    return job if job.needs_own_runs else None
 
 
 def _entry_title(number: int, entry: object) -> str:

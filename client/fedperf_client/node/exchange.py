@@ -165,13 +165,13 @@ class Exchange:
         """
         return tuple(self._call(self._calls.synthetic_rows))
 
-    def question(self, slot: SlotKey) -> CellQuery | None:
+    def linear_query(self, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of the directed slot, or None while there is none.
 
         Raises:
-            InvalidInputError: not a question that may be answered.
+            InvalidInputError: the query is not valid.
         """
-        return self._call(self._calls.question, slot)
+        return self._call(self._calls.linear_query, slot)
 
     def _call(self, method: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         try:

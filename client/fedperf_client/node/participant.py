@@ -217,7 +217,7 @@ class Participant:
         self._gate = ReleaseGate(ledger, noise, key)
         self._models = FetchedModels(home.models)
         self._reports = ReportMaker(
-            home, ledger.schedule, fetch=exchange.question, compute=reporting
+            home, ledger.schedule, fetch=exchange.linear_query, compute=reporting
         )
         self._updates = UpdateMaker(home.store, self._models, compute=training, anchors=anchors)
         self._start = start
@@ -450,7 +450,7 @@ class Participant:
             self.refused_at = now
             raise
         self.heard_at, self.refused_at = now, None
-        self._models.keep_epoch_starts(status.epoch_starts, write_private)
+        self._models.keep_regime_starts(status.regime_starts, write_private)
         if status.model_version not in (0, self._models.shared_version):
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)
             log.info("model fetched", version=status.model_version)

@@ -26,7 +26,7 @@ from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import Period
 from fedperf_shared.releases.release import NoisySum, Schedule, Slot, SlotKey
-from fedperf_shared.wire.codec import decode_question, encode_question
+from fedperf_shared.wire.codec import decode_cell_query, encode_cell_query
 
 # Requests the coordinator's query: None while there is none, InvalidInputError for a bad one.
 FetchQuery = Callable[[SlotKey], CellQuery | None]
@@ -67,12 +67,12 @@ class QueryStore:
             return
         if query.slot != key:
             raise self._reject(key, f"it is the one of {slot_name(query.slot)}")
-        write_private(self._path(key), encode_question(query))
+        write_private(self._path(key), encode_cell_query(query))
 
     def stored(self, key: SlotKey) -> CellQuery | None:
         """Return the fetched query; None where there is none, or its file is damaged."""
         try:
-            return decode_question(self._path(key).read_bytes())
+            return decode_cell_query(self._path(key).read_bytes())
         except (FileNotFoundError, InvalidInputError):
             return None
 
@@ -115,12 +115,12 @@ class ReportMaker:
 
     def fetch_query(self, slot: Slot) -> None:
         """Fetch the query of a directed slot once; errors as `QueryStore.fetch`."""
-        if kind_of(slot.parameters).has_question:
+        if kind_of(slot.parameters).has_query:
             self._queries.fetch(slot.key)
 
     def is_ready(self, slot: Slot) -> bool:
         """Whether the report has the query that it needs; QueryRejectedError as `QueryStore`."""
-        return not kind_of(slot.parameters).has_question or self._query(slot) is not None
+        return not kind_of(slot.parameters).has_query or self._query(slot) is not None
 
     def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> NoisySum:
         """Return the slot's report: noise, and the sum if it takes at most `seconds`.
@@ -129,13 +129,13 @@ class ReportMaker:
             RequestRefusedError: not the slot of a report, or it has no query.
         """
         reference, kind = self._models.reference(), kind_of(slot.parameters)
-        query = self._query(slot) if kind.has_question else None
-        if not kind.is_report or kind.has_question is (query is None):
+        query = self._query(slot) if kind.has_query else None
+        if not kind.is_report or kind.has_query is (query is None):
             raise RequestRefusedError(
                 "not the slot of a report that has its query", Refusal.NOT_DUE
             )
         version = reference.model_version if query is None else query.version
-        covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
+        covered = span_covered(self._schedule, slot.key, self._models.regime_starts())
         task = ReportTask(
             self._store, reference, covered.since, covered.until, report_sum(slot, query)
         )

@@ -107,9 +107,9 @@ class UpdateMaker:
         shapes = [array.shape for array in request.arrays]
         if request.architecture != ARCHITECTURE_VERSION or shapes != [*ARRAY_SHAPES.values()]:
             raise RequestRefusedError("not a model of this version", Refusal.OTHER_MODEL)
-        if kind_of(slot.parameters).has_question is (request.question is None):
+        if kind_of(slot.parameters).has_query is (request.query is None):
             raise RequestRefusedError("not the method of this period", Refusal.OTHER_METHOD)
-        if request.question is not None and request.question.anchors != len(self._public_plans()):
+        if request.query is not None and request.query.anchors != len(self._public_plans()):
             raise RequestRefusedError(
                 "not about the public plans of this version", Refusal.OTHER_PLANS
             )
@@ -122,7 +122,7 @@ class UpdateMaker:
         Raises:
             MethodRemovedError: the slot trains by DP-SGD.
         """
-        query, regimes = request.question, self._models.epoch_starts()
+        query, regimes = request.query, self._models.regime_starts()
         if query is None:
             raise MethodRemovedError
         task = LinearizedTask(self._store, request.arrays, query, self._public_plans(), regimes)

@@ -183,7 +183,7 @@ def identify(queries: Sequence[PlanOnCluster], samples: EncodedQueries) -> list[
     configurations, identities = samples.configurations().tolist(), []
     for query, configuration, of_plan in zip(queries, configurations, columns, strict=True):
         job, cluster = query.job, query.cluster
-        if job is None or not job.answers_alone:
+        if job is None or not job.needs_own_runs:
             identities.append(Identity(configuration))
             continue
         resources = (cluster.nodes, cluster.cores, cluster.memory_bytes, cluster.machine_speed)

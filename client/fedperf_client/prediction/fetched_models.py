@@ -106,15 +106,15 @@ class FetchedModels:
         fetched = self._fetched(_REFERENCE)
         return fetched if fetched and fetched.model_version else load_pretrained_model()
 
-    def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
+    def keep_regime_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
         """Store when each drift regime after the first one began."""
-        if tuple(starts) != self.epoch_starts():
+        if tuple(starts) != self.regime_starts():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(
                 self.directory / _REGIMES, orjson.dumps([each.isoformat() for each in starts])
             )
 
-    def epoch_starts(self) -> tuple[datetime, ...]:
+    def regime_starts(self) -> tuple[datetime, ...]:
         """Return when each fetched drift regime after the first one began, oldest first.
 
         Raises:

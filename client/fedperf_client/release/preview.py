@@ -38,7 +38,7 @@ from fedperf_shared.releases.basis import (
 from fedperf_shared.releases.kinds import kind_of
 from fedperf_shared.releases.linear_queries import (
     DIRECTIONS,
-    QUESTION_DIRECTIONS,
+    QUERY_DIRECTIONS,
     CellQuery,
     LinearizedQuery,
     public_design,
@@ -136,7 +136,7 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     jobs = example_jobs(pretrained)
     kind, version = kind_of(slot.parameters), pretrained.model_version
     if kind.is_report:
-        question = _example_cell_query(slot.key) if kind.has_question else None
+        question = _example_cell_query(slot.key) if kind.has_query else None
         residuals = workload_residuals(GgfnArrays.of(pretrained), jobs)
         total = report_sum(slot, question)(_COPIES * residuals)
         version = version if question is None else question.version
@@ -180,8 +180,8 @@ def _example_plan(platform: Platform, rows: float) -> Plan:
 
 def _example_cell_query(key: SlotKey) -> CellQuery:
     """Return a query like the coordinator's: one direction for each group of cells."""
-    groups = np.arange(CELLS) * QUESTION_DIRECTIONS // CELLS
-    directions = (np.arange(QUESTION_DIRECTIONS)[:, None] == groups).astype(np.float64)
+    groups = np.arange(CELLS) * QUERY_DIRECTIONS // CELLS
+    directions = (np.arange(QUERY_DIRECTIONS)[:, None] == groups).astype(np.float64)
     return CellQuery(
         slot=key,
         version=1,

@@ -18,7 +18,7 @@ from fedperf_client.commands.predict import note_without_executions, open_predic
 from fedperf_client.commands.program import Json, LocalPath, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
-from fedperf_shared.runtime.command_line import NO_ANSWER, show
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show
 
 if TYPE_CHECKING:
     from fedperf_client.home.config import Home
@@ -200,7 +200,7 @@ def advise(
         runs = _runs(advice, profiler, store, repeats, options) if execute else None
     _show_results(advice, reasons, milliseconds, runs, json=json)
     if advice.keeps_deadline is False:
-        raise typer.Exit(NO_ANSWER)
+        raise typer.Exit(NO_FEASIBLE_SIZE)
 
 
 def _executor_memory(memory: Sequence[str]) -> int | None:

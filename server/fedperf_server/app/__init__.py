@@ -1,1 +1,1 @@
-"""The composition root: which parts make one coordinator process, and its life."""
+"""The composition root: the parts of a coordinator process, and its lifetime."""

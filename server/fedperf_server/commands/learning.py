@@ -1,4 +1,4 @@
-"""The commands of `fedperf-server` about what the federation learned.
+"""The commands of `fedperf-server` about the results of the federation.
 
 `rounds`, `models` and `rollback` show and change the versions of the model, `regimes`, `drifts` and
 `declare-change` the drift regimes, and `synthesize` samples the synthetic batch. Rows for programs

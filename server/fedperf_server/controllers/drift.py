@@ -41,7 +41,7 @@ def stored_drifts(session: Session, period: Period) -> tuple[DetectedDrift, ...]
     return tuple(
         DetectedDrift(
             PlatformDrift(**{each.name: getattr(row, each.name) for each in fields(PlatformDrift)}),
-            row.epoch_begins_at,
+            row.regime_begins_at,
             row.seen_at,
         )
         for row in session.scalars(query)
@@ -66,7 +66,7 @@ class DriftController:
         regime, evidence = snapshot.regime(window), snapshot.evidence(window).until(window)
         if self._detector[0] != regime.number:
             self._detector = regime.number, DriftReader()
-        drifts = self._detector[1].read(evidence.plain, evidence.answered)
+        drifts = self._detector[1].read(evidence.plain, evidence.query_responses)
         with snapshot.database.transaction() as session:
             new = _store(session, period, regime, drifts, at=at)
             shared = sorted({each.platform for each in new if each.shared})
@@ -96,7 +96,7 @@ def _store(
             DriftRow(
                 number=(session.scalar(select(func.max(DriftRow.number))) or 0) + 1,
                 period_start=period.start,
-                epoch_begins_at=regime.begins_at,
+                regime_begins_at=regime.begins_at,
                 seen_at=at,
                 **asdict(drift),
             )

@@ -330,7 +330,7 @@ def decide_promotion(
             VersionStatus.REJECTED, f"forgets {forgotten.name.lower()}", gain, error
         )
     if gain is None or error is None:
-        return PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
+        return PromotionDecision(VersionStatus.CANDIDATE, "no report supports it yet")
     if not gain + CONFIDENCE_SDS * error >= 0:
         return PromotionDecision(
             VersionStatus.REJECTED, "worse by the reports of the next window", gain, error

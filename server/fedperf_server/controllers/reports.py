@@ -230,7 +230,7 @@ def _missing(
     release_id, has_query = key.release_id(period), releases.has_query(session, period, key)
     for organization_id, schedule in releases.declared_schedules(session, period):
         slot = schedule.slot(key)
-        if slot is None or (kind_of(slot.parameters).has_question and not has_query):
+        if slot is None or (kind_of(slot.parameters).has_query and not has_query):
             continue
         row = session.get_one(ScheduleRow, (organization_id, period.start))
         receipt = releases.find_receipt(session, organization_id, release_id)

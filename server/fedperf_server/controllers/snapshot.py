@@ -41,14 +41,14 @@ class CellLearner:
 
     def infer(self, evidence: "RegimeReleases") -> CellPosterior:
         """Return the posterior of `infer_cells` from all evidence."""
-        answered = tuple(each for each in evidence.answered if each.responses)
-        evidence = replace(evidence, answered=answered)
+        query_responses = tuple(each for each in evidence.query_responses if each.responses)
+        evidence = replace(evidence, query_responses=query_responses)
         previous = None
         if self._last is not None and _continues(evidence, self._last[0]):
             previous = self._last
         posterior = infer_cells(
             evidence.plain,
-            evidence.answered[len(previous[0].answered) if previous else 0 :],
+            evidence.query_responses[len(previous[0].query_responses) if previous else 0 :],
             reference_version=evidence.reference_version,
             previous=previous[1] if previous else None,
         )
@@ -61,20 +61,22 @@ class RegimeReleases:
     """The releases about one regime within one period."""
 
     plain: tuple[ReceivedReport, ...]  # accepted residual reports
-    answered: tuple[QueryResponses, ...]  # linear queries and accepted responses, oldest slot first
+    query_responses: tuple[
+        QueryResponses, ...
+    ]  # linear queries and accepted responses, oldest slot first
     reference_version: int  # model version that residuals refer to
     learner: CellLearner = field(default_factory=CellLearner)  # caches the posterior
 
     @property
     def reports(self) -> int:
         """Return the number of releases."""
-        return len(self.plain) + sum(len(each.responses) for each in self.answered)
+        return len(self.plain) + sum(len(each.responses) for each in self.query_responses)
 
     def has_releases_before(self, window: int) -> bool:
         """Return whether some of it was released before `window`."""
         plain = any(each.report.slot.window < window for each in self.plain)
         return plain or any(
-            each.responses and each.query.slot.window < window for each in self.answered
+            each.responses and each.query.slot.window < window for each in self.query_responses
         )
 
     def until(self, window: int) -> "RegimeReleases":
@@ -82,7 +84,9 @@ class RegimeReleases:
         return replace(
             self,
             plain=tuple(each for each in self.plain if each.report.slot.window <= window),
-            answered=tuple(each for each in self.answered if each.query.slot.window <= window),
+            query_responses=tuple(
+                each for each in self.query_responses if each.query.slot.window <= window
+            ),
         )
 
     @cached_property
@@ -140,12 +144,14 @@ class Snapshot:
                 responses.setdefault(slot, []).append(each)
             elif self._belongs_to(regime, slot, each.report.reference_version):
                 plain.append(each)
-        answered = [
+        query_responses = [
             QueryResponses(query, tuple(responses.get(query.slot, ())))
             for query in self.queries
             if self._belongs_to(regime, query.slot, query.reference_version)
         ]
-        return RegimeReleases(tuple(plain), tuple(answered), regime.reference_version, self.learner)
+        return RegimeReleases(
+            tuple(plain), tuple(query_responses), regime.reference_version, self.learner
+        )
 
     def _belongs_to(self, regime: DriftRegime, slot: SlotKey, version: int) -> bool:
         return self.regime(slot.window) == regime and version == regime.reference_version
@@ -201,10 +207,10 @@ class SnapshotReader:
 
 def _continues(now: RegimeReleases, before: RegimeReleases) -> bool:
     """Return whether `now` is the evidence of `before` plus responses to later queries."""
-    pairs = zip(before.answered, now.answered, strict=False)
+    pairs = zip(before.query_responses, now.query_responses, strict=False)
     return (
         before.reference_version == now.reference_version
-        and len(before.answered) <= len(now.answered)
+        and len(before.query_responses) <= len(now.query_responses)
         and _same(before.plain, now.plain)
         and all(
             a.query.version == b.query.version and _same(a.responses, b.responses) for a, b in pairs

@@ -73,7 +73,7 @@ class FlowerStrategy(Strategy):
             updates.append(AcceptedUpdate(update, slot))
         if request is None or not updates:
             return None, None
-        weights = self.algorithm.next(request.arrays, updates, request.question)
+        weights = self.algorithm.next(request.arrays, updates, request.query)
         return ArrayRecord([*weights]), MetricRecord({"replies": len(updates)})
 
     def configure_evaluate(

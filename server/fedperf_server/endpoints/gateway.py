@@ -8,8 +8,8 @@ round is closed, its state is deleted, and later messages for it are refused.
 The application serves only the fleet's routes. It refuses other routes (404) and bodies beyond
 `BODY_LIMIT` (413) before Flower processes them. Flower's own middleware refuses callers without a
 member's key (401). Replies with more parts than `MAX_REPLY_PARTS` are refused. A node that was
-killed may reconnect at once and gets its unanswered messages again. A deleted key may be invited
-again.
+killed may reconnect at once. It gets the messages again that it has not replied to. A deleted key
+may be invited again.
 
 A message holds one array of bytes, a serialized request or release. Flower's own records are not
 used. Each organization has at most one open request and replies once. Replies are not trusted:
@@ -107,12 +107,12 @@ class FleetState(InMemoryLinkState):
     """Flower's state with additional rules for reconnecting, deletion and size."""
 
     def activate_node(self, node_id: int, heartbeat_interval: float) -> bool:
-        """Let a killed node reconnect at once, and send unanswered messages again."""
+        """Let a killed node reconnect at once, and send it messages without a reply again."""
         with self.lock:
             self.deactivate_node(node_id)
             for message in self.message_ins_store.values():
-                is_answered = message.metadata.message_id in self.message_ins_id_to_message_res_id
-                if message.metadata.dst_node_id == node_id and not is_answered:
+                has_reply = message.metadata.message_id in self.message_ins_id_to_message_res_id
+                if message.metadata.dst_node_id == node_id and not has_reply:
                     message.metadata.delivered_at = ""
             return super().activate_node(node_id, heartbeat_interval)
 

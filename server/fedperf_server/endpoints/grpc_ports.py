@@ -199,7 +199,7 @@ class ExchangeService:
             FEATURE_SCHEMA_VERSION,
             BASIS_VERSION,
             reference_version=regime.reference_version if regime else 0,
-            epoch_starts=tuple(each.begins_at for each in begun),
+            regime_starts=tuple(each.begins_at for each in begun),
             correction_published=corrected,
         )
 
@@ -283,7 +283,7 @@ class ExchangeService:
         with self.database.transaction() as session:
             return registry.published_rows(session)
 
-    def question(self, _: Member, slot: SlotKey) -> CellQuery | None:
+    def linear_query(self, _: Member, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of a directed slot, or None without one."""
         with self.database.transaction() as session:
             return load_query(session, self.config.calendar.period, slot)

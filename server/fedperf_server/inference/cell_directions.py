@@ -1,6 +1,6 @@
 """Directed reports over the cells: design of linear queries, and inference from the responses.
 
-After the plain reports (`corrections`) the server requests QUESTION_DIRECTIONS noisy sums over each
+After the plain reports (`corrections`) the server requests QUERY_DIRECTIONS noisy sums over each
 organization's workloads, with directions designed for the current posterior. A response is A rho (u
 - n * center) + noise, with n the organization's workloads per cell, u the sums of their log
 residuals, and rho the part of a normal residual that a clip passes. Given the truth mu, u is n mu
@@ -64,7 +64,7 @@ from fedperf_shared.releases.linear_queries import (
     MAX_CELL_CLIP,
     MAX_CENTER,
     MIN_CELL_CLIP,
-    QUESTION_DIRECTIONS,
+    QUERY_DIRECTIONS,
     CellQuery,
     public_design,
 )
@@ -216,9 +216,9 @@ def _initial_directions(problem: _Problem, directions: int) -> Floats:
     return np.asarray(free / np.sqrt(np.sum(free**2, axis=0)))
 
 
-# Factors on the posterior's variance for an answered query. The variance never shrinks, and an
-# unexpected response can double it. Only queries of the first window use them: an error of the
-# prior is known by then, and repeated selection would double the variance by noise alone.
+# Factors on the posterior's variance for a query with responses. The variance never shrinks, and an
+# unexpected response can double it. Only queries of the first window use them. Later queries have a
+# corrected prior, and repeated selection would double the variance by noise alone.
 SCALES = (1.0, 2.0)
 
 # Share of a query's target weight that is uniform over cells. The rest follows the workloads.
@@ -305,7 +305,7 @@ class CellPosterior:
     plain: Mapping[str, NoisySums]  # noisy sums of every organization with plain reports
     # Posterior of every organization with responses.
     organizations: Mapping[str, OrganizationPosterior]
-    windows: tuple[int, ...] = ()  # windows of the answered queries, oldest first
+    windows: tuple[int, ...] = ()  # windows of the queries with responses, oldest first
 
     def organization_posterior(
         self, organization: str, parameters: DirectedParameters
@@ -320,7 +320,7 @@ class CellPosterior:
 
 def infer_cells(
     plain: Sequence[ReceivedReport],
-    answered: Sequence[QueryResponses],
+    query_responses: Sequence[QueryResponses],
     *,
     reference_version: int,
     scales: Sequence[float] = SCALES,
@@ -330,10 +330,10 @@ def infer_cells(
 
     Args:
         plain: reports about `reference_version`.
-        answered: linear queries with responses about it, oldest first.
+        query_responses: linear queries with responses about it, oldest first.
         reference_version: model version that residuals refer to.
-        scales: factors on the variance for answered queries of the first window.
-        previous: posterior of the same plain reports and the queries before `answered`.
+        scales: factors on the variance for queries of the first window.
+        previous: posterior of the same plain reports and the queries before `query_responses`.
 
     Raises:
         InvalidReleaseError: a report has another basis, length, version or query.
@@ -343,7 +343,7 @@ def infer_cells(
         sums = pool_by_organization(plain, reference_version=reference_version)
         correction = correct_sums(sums, reference_version=reference_version)
         posterior = CellPosterior(correction, sums, {})
-    for each in answered:
+    for each in query_responses:
         if each.query.reference_version != reference_version:
             raise InvalidReleaseError(
                 f"linear query {each.query.version} is about model version "
@@ -404,7 +404,7 @@ def design_cell_query(
         covariance @ covariance.T,
         clips,
         noise_variance=variance / len(senders),
-        directions=QUESTION_DIRECTIONS,
+        directions=QUERY_DIRECTIONS,
     )
     return CellQuery(
         slot=slot,
@@ -431,22 +431,22 @@ def _stage(slot: SlotKey) -> Stage:
 
 
 def _after(
-    posterior: CellPosterior, answered: QueryResponses, scales: Sequence[float]
+    posterior: CellPosterior, query_responses: QueryResponses, scales: Sequence[float]
 ) -> CellPosterior:
-    """Return the posterior after one more answered query."""
+    """Return the posterior after the responses to one more query."""
     correction = posterior.correction
-    observations = observe(posterior, answered)
+    observations = observe(posterior, query_responses)
     updated = update(
         GaussianPosterior(correction.mean, correction.covariance),
         [each for each, _ in observations],
         scales=scales,
     )
-    names = [each.organization for each in answered.responses]
+    names = [each.organization for each in query_responses.responses]
     own = {
         **posterior.organizations,
         **dict(zip(names, (after for _, after in observations), strict=True)),
     }
-    center, clips = answered.query.center, answered.query.design.clips
+    center, clips = query_responses.query.center, query_responses.query.design.clips
     limit = np.maximum(np.abs(center) + clips, np.abs(correction.mean))
     after = replace(
         correction,
@@ -459,7 +459,7 @@ def _after(
 
 
 def observe(
-    posterior: CellPosterior, answered: QueryResponses
+    posterior: CellPosterior, query_responses: QueryResponses
 ) -> list[tuple[Observation, OrganizationPosterior]]:
     """Return the new information in each response, and its organization's posterior after it.
 
@@ -467,11 +467,11 @@ def observe(
         InvalidReleaseError: a response belongs to another query, or has a wrong length.
     """
     current = GaussianPosterior(posterior.correction.mean, posterior.correction.covariance)
-    query = answered.query
+    query = query_responses.query
     directions = directions_through_clips(query)
     squares = _squares(current, query.center)
     observations = []
-    for response in answered.responses:
+    for response in query_responses.responses:
         report = response.report
         actual = (report.slot, report.design_version, report.values.shape)
         if actual != (query.slot, query.version, (query.design.values,)):

@@ -159,7 +159,7 @@ class SteadyStateFilter:
 
 
 def by_organization(
-    plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
+    plain: Sequence[ReceivedReport], query_responses: Sequence[QueryResponses]
 ) -> dict[str, tuple[WindowReleases, ...]]:
     """Group releases by organization and window, oldest first, in the order of names.
 
@@ -170,7 +170,7 @@ def by_organization(
     responses: dict[tuple[str, int], list[tuple[CellQuery, QueryResponse]]] = {}
     for each in plain:
         reports.setdefault((each.organization, each.report.slot.window), []).append(each)
-    for each_query in answered:
+    for each_query in query_responses:
         for response in each_query.responses:
             name, window = response.organization, each_query.query.slot.window
             before = reports.get((name, window - 1), ())
@@ -271,7 +271,7 @@ NEAR = 2  # maximum distance in windows between two detections of the same drift
 MAX_OWN_DRIFTS = 3
 
 # Prior standard deviation of the size of a detected drift, log seconds, almost uninformative.
-KNOWN_SD = 2.0
+DRIFT_SD = 2.0
 
 _SIGNS = (1.0, -1.0)
 
@@ -340,7 +340,7 @@ class DriftReader:
         self._cache: dict[int, tuple[object, tuple[PlatformDrift, ...]]] = {}
 
     def read(
-        self, plain: Sequence[ReceivedReport], answered: Sequence[QueryResponses]
+        self, plain: Sequence[ReceivedReport], query_responses: Sequence[QueryResponses]
     ) -> tuple[PlatformDrift, ...]:
         """Return all drifts in the order of detection, window after window.
 
@@ -349,12 +349,12 @@ class DriftReader:
         Args:
             plain: residual reports about one reference model, of one period, including those of
                 earlier calls.
-            answered: linear queries about it, with responses.
+            query_responses: linear queries about it, with responses.
 
         Raises:
             InvalidReleaseError: reports have different bases, lengths or reference versions.
         """
-        releases = by_organization(plain, answered)
+        releases = by_organization(plain, query_responses)
         evaluated = {name: own[1:] for name, own in releases.items()}
         drifts: tuple[PlatformDrift, ...] = ()
         for window in sorted({each.window for windows in evaluated.values() for each in windows}):
@@ -384,11 +384,11 @@ def compute_evidence(
     Args:
         steady: the organization's steady state.
         beginnings: windows in which a drift may have begun.
-        explained: window and platform position of known drifts of unknown size.
+        explained: window and platform position of earlier drifts of unknown size.
     """
     shifts = steady.shifts()
     positions = np.array([place for _, place in explained], dtype=np.int64)
-    precision = block_diag(steady.precision, np.eye(len(positions)) / KNOWN_SD**2)
+    precision = block_diag(steady.precision, np.eye(len(positions)) / DRIFT_SD**2)
     estimated = np.concatenate([steady.information, np.zeros(len(positions))])
     shape = (len(beginnings), len(PLATFORM_GROUPS))
     crossed = np.zeros((len(estimated), *shape))
@@ -441,7 +441,7 @@ def _new_drifts(
 
 
 def _explained(name: str, drifts: Sequence[PlatformDrift]) -> tuple[tuple[int, int], ...]:
-    """Return window and platform position of the known drifts of an organization."""
+    """Return window and platform position of the earlier drifts of an organization."""
     return tuple(
         (each.since, PLATFORM_GROUPS.index(each.platform))
         for each in drifts
@@ -452,7 +452,7 @@ def _explained(name: str, drifts: Sequence[PlatformDrift]) -> tuple[tuple[int, i
 def _unexplained(
     steady: SteadyStateFilter, beginnings: Sequence[int], explained: Sequence[tuple[int, int]]
 ) -> DriftEvidence:
-    """Return an organization's evidence beyond its known drifts."""
+    """Return an organization's evidence beyond its earlier drifts."""
     evidence = compute_evidence(steady, beginnings, explained)
     windows = np.array(beginnings)
     new = np.repeat((windows > steady.windows[0].window)[:, None], len(PLATFORM_GROUPS), axis=1)

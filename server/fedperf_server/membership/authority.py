@@ -5,9 +5,9 @@ pin, and the key that signs receipts. A key file has mode 0600 and is never over
 that holds a server already is refused. `enrollment` decides which organizations get a certificate.
 
 The authority signs one certificate for the server and one for each member, and no other authority.
-The enrollment port has a self-signed certificate, because its callers do not know the authority
-yet. A server's certificate is for one host. A member's certificate contains its id and no name.
-Every certificate is valid from two days before it is made, so that a wrong clock does not
+The enrollment port has a self-signed certificate, because its callers do not have that of the
+authority yet. A server's certificate is for one host. A member's certificate contains its id and no
+name. Every certificate is valid from two days before it is made, so that a wrong clock does not
 invalidate it and is reported as such later.
 """
 

@@ -69,7 +69,7 @@ def publish(
 ) -> None:
     """Replace the published rows by rows about the regime that began at `about`."""
     registry.publish_synthetic_rows(session, rows, at=at)
-    row = PublishedRegimeRow(kind=registry.SYNTHETIC_ROWS, epoch_begins_at=about)
+    row = PublishedRegimeRow(kind=registry.SYNTHETIC_ROWS, regime_begins_at=about)
     session.merge(row)
 
 
@@ -82,7 +82,7 @@ def find_unstored(session: Session, period: Period, *, window: int) -> PreviousR
     declared = regimes(session)
     ended = _published_regime(session, period, declared)
     current = find_reported_regime(declared, period, window=window + 1)
-    stored = set(session.scalars(select(BufferRow.epoch_begins_at)))
+    stored = set(session.scalars(select(BufferRow.regime_begins_at)))
     if ended is not None and ended < current.begins_at and ended not in stored:
         published = registry.published_rows(session)
         return _with_teacher(session, declared, ended, published, is_published=True)
@@ -100,14 +100,14 @@ def store(session: Session, labelled: PreviousRegimeRows, *, at: datetime) -> No
     labelled_by = session.get(BufferTeacherRow, key)
     if labelled_by is None or labelled_by.version != version:
         payload = encode_synthetic_rows(labelled.rows)
-        session.merge(BufferRow(epoch_begins_at=key, payload=payload, stored_at=at))
-        session.merge(BufferTeacherRow(epoch_begins_at=key, version=version))
+        session.merge(BufferRow(regime_begins_at=key, payload=payload, stored_at=at))
+        session.merge(BufferTeacherRow(regime_begins_at=key, version=version))
         session.flush()
 
 
 def rows(session: Session) -> tuple[SyntheticRow, ...]:
     """Return the rehearsal rows of earlier regimes, bounded and balanced over the segments."""
-    payloads = session.scalars(select(BufferRow.payload).order_by(BufferRow.epoch_begins_at))
+    payloads = session.scalars(select(BufferRow.payload).order_by(BufferRow.regime_begins_at))
     stored = [row for payload in payloads for row in decode_synthetic_rows(payload)]
     return newest_rows(stored, capacity=ROWS_PER_SEGMENT)
 
@@ -159,7 +159,7 @@ def _published_regime(
     """
     row = session.get(PublishedRegimeRow, registry.SYNTHETIC_ROWS)
     if row is not None:
-        return row.epoch_begins_at
+        return row.regime_begins_at
     at = registry.published_at(session, registry.SYNTHETIC_ROWS)
     if at is None:
         return None

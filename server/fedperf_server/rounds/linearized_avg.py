@@ -19,11 +19,11 @@ A regime has few steps. Each is linearized at its base model, with a tighter cli
 before. The first clip is wide, because the first model may have a large error.
 
 Only releases are used, so nothing here costs privacy. Influence is bounded. A sender counts as at
-most `MAX_SENDER_WORKLOADS` workloads, whatever it declares. Its vector is shortened to the length
-that these workloads and its noise explain. A step is linear in that vector, so under any prior a
-sender changes the step by at most twice that length times its gain. No step is longer than half the
-sum of these bounds over all senders. With sums that fit no model, a sender can also shorten a step,
-down to zero. The next round then sends a new query.
+most `MAX_SENDER_WORKLOADS` workloads, for any declared number. Its vector is shortened to the
+length that these workloads and its noise explain. A step is linear in that vector, so under any
+prior a sender changes the step by at most twice that length times its gain. No step is longer than
+half the sum of these bounds over all senders. With sums that fit no model, a sender can also
+shorten a step, down to zero. The next round then sends a new query.
 """
 
 import math

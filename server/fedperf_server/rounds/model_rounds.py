@@ -55,8 +55,8 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.releases.period import ModelMethod, ReleaseCalendar
 from fedperf_shared.releases.release import SlotKey
 from fedperf_shared.wire.codec import (
-    decode_tangent_question,
-    encode_tangent_question,
+    decode_linearized_query,
+    encode_linearized_query,
     encode_train_request,
 )
 
@@ -172,7 +172,7 @@ class ModelRounds:
         if row is None:
             return None
         base = registry.get_version(session, row.base_version)
-        query = decode_tangent_question(stored_query.payload) if stored_query else None
+        query = decode_linearized_query(stored_query.payload) if stored_query else None
         current = self.model_format.decode(base.checkpoint)
         return OpenRound(row.number, slot, base.version, current, query)
 
@@ -186,7 +186,7 @@ class ModelRounds:
         with self.database.transaction() as session:
             row = round_calendar.new_round(session, self.calendar, slot, base.version, at=at)
             if query is not None:
-                key, payload = slot_key(self.calendar.period, slot), encode_tangent_question(query)
+                key, payload = slot_key(self.calendar.period, slot), encode_linearized_query(query)
                 session.add(RoundQueryRow(**key, payload=payload))
             record_event(session, "round_opened", at=at, round=row.number)
             return OpenRound(row.number, slot, base.version, current, query)

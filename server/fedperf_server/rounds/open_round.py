@@ -36,7 +36,7 @@ class Reply:
 
     organization_id: bytes  # id of the organization
     body: bytes | None  # a serialized SignedRelease, or None for a refusal
-    # Reason of the refusal, or None if it has no known code. Other text is not read.
+    # Reason of the refusal, or None if its code is unknown. Other text is not read.
     refusal: Refusal | None = None
 
 
@@ -74,7 +74,7 @@ class AcceptedUpdate:
 class RoundStrategy(Protocol):
     """The algorithm of a model round: design the query, check updates, compute the next model.
 
-    `ModelRounds` handles slots, deadlines, quorum and storage. Weeks may pass between `question`
+    `ModelRounds` handles slots, deadlines, quorum and storage. Weeks may pass between the query
     and `next`.
     """
 
@@ -183,5 +183,5 @@ class OpenRound:
             self.refused[organization_id] = error.reason
 
     def _expects(self, organization_id: bytes) -> bool:
-        is_answered = organization_id in self.accepted or organization_id in self.refused
-        return organization_id in self.schedules and not is_answered
+        has_replied = organization_id in self.accepted or organization_id in self.refused
+        return organization_id in self.schedules and not has_replied

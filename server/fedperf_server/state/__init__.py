@@ -1,1 +1,1 @@
-"""The coordinator's durable state: the database and what is stored in it."""
+"""The coordinator's durable state: the database and access to its tables."""

@@ -1,9 +1,9 @@
 """The coordinator's database holds everything that must survive a crash.
 
-By default it is SQLite in the server's directory (WAL, synchronous=FULL); a URL may name
+By default it is SQLite in the server's directory (WAL, synchronous=FULL). A URL may name
 PostgreSQL. Times are stored as Unix milliseconds and ids as bytes, which have the same meaning in
-both. Columns convert: a row holds timestamps, platforms and enumerations, and is used as it is.
-Everything is written by `Database.transaction`, which stores all or nothing.
+both. Columns convert values, so rows hold timestamps, platforms and enumerations.
+`Database.transaction` writes all or nothing.
 
 The audit log (`record_event`) records every action in order and is never changed. Each entry stores
 a hash of itself and of the previous entry, so that changed and removed entries are detected.
@@ -317,7 +317,7 @@ class DriftRow(DatabaseTable):
     __tablename__ = "drift"
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     period_start: Mapped[datetime]
-    epoch_begins_at: Mapped[datetime]
+    regime_begins_at: Mapped[datetime] = mapped_column("epoch_begins_at")
     platform: Mapped[Platform]
     since: Mapped[int]
     detected_in: Mapped[int] = mapped_column("found")
@@ -334,7 +334,7 @@ class QueryRow(_SlotKeyed, DatabaseTable):
     __tablename__ = "question"
     version: Mapped[int] = mapped_column(unique=True)
     payload: Mapped[bytes]
-    asked_at: Mapped[datetime]
+    designed_at: Mapped[datetime] = mapped_column("asked_at")
 
 
 class ReceiptRow(DatabaseTable):
@@ -407,7 +407,9 @@ class BufferRow(DatabaseTable):
     """The synthetic rows of a regime for rehearsal in later regimes."""
 
     __tablename__ = "buffer"
-    epoch_begins_at: Mapped[datetime] = mapped_column(primary_key=True, autoincrement=False)
+    regime_begins_at: Mapped[datetime] = mapped_column(
+        "epoch_begins_at", primary_key=True, autoincrement=False
+    )
     payload: Mapped[bytes]
     stored_at: Mapped[datetime]
 
@@ -416,7 +418,9 @@ class BufferTeacherRow(DatabaseTable):
     """The model version that labelled the rows of a regime in the buffer."""
 
     __tablename__ = "buffer_teacher"
-    epoch_begins_at: Mapped[datetime] = mapped_column(primary_key=True, autoincrement=False)
+    regime_begins_at: Mapped[datetime] = mapped_column(
+        "epoch_begins_at", primary_key=True, autoincrement=False
+    )
     version: Mapped[int]
 
 
@@ -434,7 +438,7 @@ class PublishedRegimeRow(DatabaseTable):
 
     __tablename__ = "published_epoch"
     kind: Mapped[str] = mapped_column(primary_key=True)
-    epoch_begins_at: Mapped[datetime]
+    regime_begins_at: Mapped[datetime] = mapped_column("epoch_begins_at")
 
 
 class EventRow(DatabaseTable):

@@ -59,7 +59,7 @@ class DriftRegime:
     begins_at: datetime  # start of its first window, or the end of the previous calendar
     reference_version: int  # model version that residuals refer to
     cause: RegimeTrigger  # why it began
-    platforms: tuple[Platform, ...] = ()  # platforms that changed, as far as is known
+    platforms: tuple[Platform, ...] = ()  # platforms that changed; empty if unknown
     note: str = ""  # the operator's words, which are never sent
 
 
@@ -134,7 +134,7 @@ def declare(
         session: the caller's transaction.
         period: the period whose windows are counted.
         cause: why it begins.
-        platforms: platforms that changed, as far as is known.
+        platforms: platforms that changed; empty if unknown.
         note: the operator's words.
         at: current time.
 

@@ -3,8 +3,8 @@
 Versions count from 1 and are never changed. A new version is a candidate until it is promoted or
 rejected. Organizations get the newest promoted version unless they request another. Every decision
 is stored, including inconclusive ones. The latest decision of a version counts, so that a promoted
-version can be rolled back. `controllers.promotion` decides what is promoted, and `round_calendar`
-where rounds start. This module only stores.
+version can be rolled back. `controllers.promotion` decides about promotions, and
+`round_calendar` about the base versions of rounds. This module only stores.
 """
 
 from collections.abc import Iterable, Sequence

@@ -47,7 +47,7 @@ from fedperf_shared.releases.release import (
     require_declarable,
 )
 from fedperf_shared.wire import codec
-from fedperf_shared.wire.codec import decode_question, encode_question
+from fedperf_shared.wire.codec import decode_cell_query, encode_cell_query
 
 
 def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
@@ -58,7 +58,7 @@ def has_query(session: Session, period: Period, slot: SlotKey) -> bool:
 def load_query(session: Session, period: Period, slot: SlotKey) -> CellQuery | None:
     """Return the linear query of the slot, or None if there is none."""
     row = session.get(QueryRow, slot_key(period, slot))
-    return decode_question(row.payload) if row else None
+    return decode_cell_query(row.payload) if row else None
 
 
 def newest_query_version(session: Session) -> int:
@@ -73,7 +73,7 @@ def stored_queries(session: Session, period: Period) -> Iterator[CellQuery]:
         .where(QueryRow.period_start == period.start)
         .order_by(QueryRow.window, QueryRow.index)
     )
-    return (decode_question(row.payload) for row in session.scalars(query))
+    return (decode_cell_query(row.payload) for row in session.scalars(query))
 
 
 def store_query(session: Session, period: Period, query: CellQuery, *, at: datetime) -> None:
@@ -82,8 +82,8 @@ def store_query(session: Session, period: Period, query: CellQuery, *, at: datet
         QueryRow(
             **slot_key(period, query.slot),
             version=query.version,
-            payload=encode_question(query),
-            asked_at=at,
+            payload=encode_cell_query(query),
+            designed_at=at,
         )
     )
 

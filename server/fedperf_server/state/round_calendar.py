@@ -195,12 +195,12 @@ def _ground(session: Session, calendar: ReleaseCalendar) -> int:
 
 
 def _ancestors(version: int, bases: Mapping[int, int]) -> list[int]:
-    """Return its base, the base of that, and so on, as far as they are known."""
+    """Return its base, the base of that, and so on, up to an unknown base."""
     return [bases[each] for each in _path_to(version, bases)]
 
 
 def _path_to(version: int, bases: Mapping[int, int]) -> list[int]:
-    """Return the version, its base, and so on, as far as the base of each is known."""
+    """Return the version, its base, and so on, up to an unknown base."""
     path: list[int] = []
     while version in bases:
         path.append(version)

@@ -53,7 +53,7 @@ class Reason(StrEnum):
     NORM = "norm"
     BASIS_VERSION = "basis_version"
     REFERENCE_VERSION = "reference_version"
-    QUESTION = "question"
+    QUERY = "question"
     SIZE = "size"
     GRID = "grid"
     RANGE = "range"
@@ -188,7 +188,7 @@ def _check_response(release: Release, noise_multiplier: float, public: ReportCon
     """
     report, query = kinds.DIRECTED_REPORT.as_release(release), public.query
     if query is None or report.design_version != query.version:
-        raise RejectedReleaseError(Reason.QUESTION)
+        raise RejectedReleaseError(Reason.QUERY)
     values, margin = _on_grid(report, noise_multiplier)
     bounds = np.max(np.abs(query.design.directions) * query.design.clips, axis=1)
     _require(bool(np.all(np.abs(values) <= MAX_WORKLOADS * bounds + margin)), Reason.RANGE)

@@ -1,12 +1,12 @@
-"""The shape of the shared model, as constants: what a server needs to judge an update.
+"""The architecture of the shared model as constants, by which a server checks updates.
 
 GGFN: two graph attention layers (2 heads, averaged, 128), a 2-layer bidirectional
 GRU (128) over the topological order, and dense layers 128-128-128-1 over its last
-states and the plan features. What they give is added to the answer of the analytic cost
-model (`offset_of`): where nothing was learned, work is counted and priced. Names and shapes
-are those of the torch state dict, in its order, so that arrays can be checked without torch.
+states and the plan features. Their output is added to the prediction of the analytic cost
+model (`offset_of`), which remains where the network learned nothing. Names and shapes are those
+of the torch state dict, in its order. So arrays are checked without torch.
 
-Refused: any other set of names, shape or dtype, and every value that is not finite.
+Other names, shapes and dtypes are refused, and values that are not finite.
 """
 
 import math
@@ -50,12 +50,12 @@ def standardise(log_seconds: _Values) -> _Values:
 
 
 def offset_of(features: Features) -> float:
-    """Return the analytic cost model's answer for a plan, as an output of the model."""
+    """Return the prediction of the analytic cost model, in units of the model's output."""
     return (features.analytic_log_seconds - TARGET_CENTER) / TARGET_SCALE
 
 
 class InvalidModelStateError(InvalidInputError):
-    """Named arrays are not a state of this architecture; the message names the array."""
+    """Raised for arrays that are not a state of this architecture. The message names one."""
 
 
 def _array_shapes() -> dict[str, tuple[int, ...]]:
@@ -83,7 +83,7 @@ def _array_shapes() -> dict[str, tuple[int, ...]]:
 # Name -> shape of every parameter, in the order of the state dict. All float32.
 ARRAY_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType(_array_shapes())
 
-# The model's arrays in the order of `ARRAY_SHAPES`: how weights travel from room to room.
+# The model's arrays in the order of `ARRAY_SHAPES`.
 Weights: TypeAlias = Sequence[NDArray[np.float32]]
 
 # Number of trainable parameters: 615,809.
@@ -94,13 +94,13 @@ def named_arrays(weights: Weights) -> dict[str, NDArray[np.float32]]:
     """Return the arrays by their names.
 
     Raises:
-        ValueError: another number of arrays than the model has.
+        ValueError: the number of arrays is not that of the model.
     """
     return dict(zip(ARRAY_SHAPES, weights, strict=True))
 
 
 def weights_of(arrays: Mapping[str, NDArray[np.float32]]) -> Weights:
-    """Return the arrays in the order of the architecture: the other way round."""
+    """Return named arrays in the order of the architecture, the inverse of `named_arrays`."""
     return [arrays[name] for name in ARRAY_SHAPES]
 
 
@@ -108,13 +108,13 @@ def check_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Check that `arrays` are a state (or an update) of this architecture.
 
     Raises:
-        InvalidModelStateError: a name is missing or foreign, a shape or dtype is
+        InvalidModelStateError: a name is missing or unknown, a shape or dtype is
             wrong, or a value is not finite.
     """
     missing = [name for name in ARRAY_SHAPES if name not in arrays]
     foreign = [name for name in arrays if name not in ARRAY_SHAPES]
     if missing or foreign:
-        # Foreign names come from outside: count them, do not repeat them.
+        # Unknown names come from outside. They are counted and not repeated.
         raise InvalidModelStateError(
             f"not a state of {ARCHITECTURE}: {len(foreign)} foreign names, "
             f"{len(missing)} missing {missing[:3]}"

@@ -1,9 +1,8 @@
 """Checkpoints of the shared model: safetensors, never pickle.
 
-Writing is atomic: a reader sees the old file or the new one. Reading checks
-everything before it hands out a number: format, architecture, feature schema,
-names, shapes, dtypes, finite values. A checkpoint is refused with one clear
-error, whatever is wrong with it.
+Writing is atomic: a reader sees the old file or the new one. Reading checks everything first:
+format, architecture, feature schema, names, shapes, dtypes and finite values. Every problem of a
+checkpoint raises one clear error.
 """
 
 import json
@@ -28,10 +27,10 @@ from fedperf_shared.model.architecture import (
 )
 from fedperf_shared.workflow.features import FEATURE_SCHEMA_VERSION
 
-# Names, shapes and versions; small parts take thirty times as much once they are read.
+# Bound on names, shapes and versions. Small parts take thirty times as much memory when parsed.
 MAX_HEADER_BYTES = 65_536
 
-# Weights and header; a longer file is refused unread.
+# Bound on weights and header. A longer file is refused unread.
 MAX_CHECKPOINT_BYTES = 4 * PARAMETERS + MAX_HEADER_BYTES
 
 NamedArrays = dict[str, NDArray[np.float32]]
@@ -39,16 +38,16 @@ _HEADER_LENGTH = struct.Struct("<Q")
 
 
 class InvalidCheckpointError(InvalidInputError):
-    """A file or message is not a checkpoint that this version can use."""
+    """Raised for a file or message that is not a checkpoint of this version."""
 
 
 class CheckpointStorageError(StorageError):
-    """A checkpoint file cannot be read or written."""
+    """Raised if a checkpoint file cannot be read or written."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """A checked state of the shared model: float32 `arrays` and the version it is."""
+    """A valid state of the shared model: float32 `arrays` and their version."""
 
     arrays: NamedArrays
     model_version: int
@@ -60,7 +59,7 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the checkpoint as a safetensors file's bytes, the same bytes for the same state."""
+    """Return the checkpoint as bytes of a safetensors file. They are equal for equal states."""
     metadata = {
         "architecture": ARCHITECTURE,
         "feature_schema_version": str(FEATURE_SCHEMA_VERSION),
@@ -80,7 +79,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
     Raises:
         InvalidCheckpointError: not safetensors, cut short, too long, or made by a
-            foreign architecture or feature schema.
+            other architecture or feature schema.
         InvalidModelStateError: a wrong name, shape, dtype or value.
     """
     if len(data) > MAX_CHECKPOINT_BYTES:
@@ -108,7 +107,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the checkpoint durably; on failure the old file stays.
+    """Write the checkpoint durably. On failure the old file stays.
 
     Raises:
         CheckpointStorageError: the file cannot be written.
@@ -142,7 +141,7 @@ def _header(data: bytes) -> bytes:
 
 
 def _version_in(data: bytes) -> int:
-    """Return the model version in a header that safetensors checked."""
+    """Return the model version of a header that safetensors checked."""
     metadata = json.loads(_header(data)).get("__metadata__") or {}
     for key, expected in (
         ("architecture", ARCHITECTURE),

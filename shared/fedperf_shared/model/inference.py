@@ -1,8 +1,7 @@
-"""GGFN's answers from its arrays alone, without torch.
+"""Predictions of GGFN from its arrays, without torch.
 
-A prediction at home should not wait seconds for a training library to be imported. The
-same float32 arithmetic as the torch module that experiments train, to rounding; nothing
-here learns.
+A client should not wait seconds for the import of a training library. The float32 arithmetic is
+that of the torch module that experiments train, except for rounding. This module does not train.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,12 +33,12 @@ Floats = NDArray[np.float32]
 _SLOPE = np.float32(NEGATIVE_SLOPE)
 _GATES = 2 * HIDDEN
 _PLANS_AT_ONCE = 256
-_PAIRS_AT_ONCE = 2**20  # bound on pairs of operators that attend to each other; it bounds memory
+_PAIRS_AT_ONCE = 2**20  # bound on pairs of operators in one pass, which bounds memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GgfnArrays:
-    """A state of the model as arrays for forward passes, built once for many queries."""
+    """The model's arrays, prepared once for the forward passes of many queries."""
 
     attention: tuple["_Attention", ...]
     recurrent: tuple["_Recurrent", ...]
@@ -68,10 +67,10 @@ class GgfnArrays:
         )
 
     def log_seconds(self, plans: Sequence[Features]) -> NDArray[np.float64]:
-        """Natural log of the predicted run times in seconds [plans], within the public bounds.
+        """Return the natural log of the predicted seconds [plans], within the public bounds.
 
         Args:
-            plans: in any number and order.
+            plans: features of plans, in any number and order.
         """
         predicted = np.empty(len(plans))
         order = sorted(range(len(plans)), key=lambda place: -len(plans[place].order))
@@ -83,7 +82,7 @@ class GgfnArrays:
         return np.clip(log_seconds, LOWEST, HIGHEST)
 
     def _forward(self, plans: Sequence[Features]) -> Floats:
-        """Standardised log run times [plans]; plans with more operators stand first."""
+        """Return the standardised log run times [plans]. Plans with more operators come first."""
         lengths = np.array([len(plan.order) for plan in plans])
         starts = np.cumsum(lengths) - lengths
         packed = [starts[lengths > step] + step for step in range(int(lengths[0]))]
@@ -100,10 +99,10 @@ class GgfnArrays:
         return np.asarray(fused[:, 0] + np.array([offset_of(plan) for plan in plans], np.float32))
 
     def _attend(self, plans: Sequence[Features]) -> Floats:
-        """States of all operators [rows, hidden], plan by plan.
+        """Return the states of all operators [rows, hidden], plan by plan.
 
-        Plans of one length attend together, as dense matrices: an operator has few neighbours,
-        but products of matrices are so much faster than sums over edges.
+        Plans of one length are computed together, as dense matrices. An operator has few
+        neighbours, but products of matrices are much faster than sums over edges.
         """
         attended = []
         for length, group in groupby(plans, key=lambda plan: len(plan.order)):
@@ -136,11 +135,11 @@ def edge_counts(plans: Sequence[Features], length: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Attention:
-    """One attention layer; what its heads give is averaged."""
+    """An attention layer that averages its heads."""
 
-    of_source: Floats  # scores of an edge by the states that it comes from, [heads, inputs]
-    of_target: Floats  # by those that it leads to, [heads, inputs]
-    weight: Floats  # of all heads, one after the other, [heads * inputs, hidden]
+    of_source: Floats  # weights of an edge's score on its source states, [heads, inputs]
+    of_target: Floats  # weights of an edge's score on its target states, [heads, inputs]
+    weight: Floats  # weights of all heads, one after the other, [heads * inputs, hidden]
     bias: Floats  # [hidden]
 
     @classmethod
@@ -150,11 +149,11 @@ class _Attention:
             (arrays[f"{name}.{each}"].reshape(HEADS, 1, HIDDEN) @ weight)[:, 0]
             for each in ("att_src", "att_dst")
         )
-        beside = weight.transpose(0, 2, 1).reshape(-1, HIDDEN)
-        return cls(source, target, beside, arrays[f"{name}.bias"])
+        stacked = weight.transpose(0, 2, 1).reshape(-1, HIDDEN)
+        return cls(source, target, stacked, arrays[f"{name}.bias"])
 
     def __call__(self, states: Floats, log_edges: Floats) -> Floats:
-        """New states [plans, operators, hidden] of old ones."""
+        """Return new states [plans, operators, hidden] from old ones."""
         from_source = _scores(states, self.of_source)[:, :, None, :]
         to_target = _scores(states, self.of_target)[:, :, :, None]
         raw = from_source + to_target
@@ -164,18 +163,18 @@ class _Attention:
         shares /= shares.sum(axis=3, keepdims=True) * HEADS
         mixed = shares @ states[:, None]  # [plans, heads, operators, inputs]
         plans, operators, inputs = states.shape
-        beside = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
-        return np.asarray(beside @ self.weight + self.bias).reshape(plans, operators, HIDDEN)
+        joined = mixed.transpose(0, 2, 1, 3).reshape(plans * operators, HEADS * inputs)
+        return np.asarray(joined @ self.weight + self.bias).reshape(plans, operators, HIDDEN)
 
 
 def _scores(states: Floats, of_inputs: Floats) -> Floats:
-    """Scalar products of each head's vector with the states [plans, heads, rows]."""
+    """Return scalar products of each head's vector with the states [plans, heads, rows]."""
     return np.ascontiguousarray((states @ of_inputs.T).transpose(0, 2, 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Recurrent:
-    """A GRU layer, both directions; its arrays split into gates (reset, update) and new state."""
+    """A bidirectional GRU layer. Its arrays are split into gates (reset, update) and new state."""
 
     of_input: tuple[Floats, Floats]
     input_bias: tuple[Floats, Floats]
@@ -200,9 +199,9 @@ class _Recurrent:
         )
 
     def __call__(self, inputs: Floats, steps: Sequence[slice]) -> tuple[Floats, Floats]:
-        """States of both directions [rows, 2 * hidden], the last of each [plans, 2 * hidden].
+        """Return states of both directions [rows, 2 * hidden], and the last [plans, 2 * hidden].
 
-        `steps` holds, for every step, the rows of those plans that have so many operators.
+        `steps` holds for every step the rows of the plans with that many operators.
         """
         plans = steps[0].stop
         states = np.empty((len(inputs), 2, HIDDEN), np.float32)
@@ -219,7 +218,7 @@ class _Recurrent:
         return states.reshape(-1, 2 * HIDDEN), np.concatenate([last[0], last[1]], axis=1)
 
     def _walk_together(self, read: "_Read", state: Floats, states: Floats) -> None:
-        """Both directions at once, for plans of one length; fills [steps, plans, 2, hidden]."""
+        """Compute both directions of plans of one length; fill [steps, plans, 2, hidden]."""
         count, plans = states.shape[:2]
         both = slice(None)
         gates, news = (
@@ -232,7 +231,7 @@ class _Recurrent:
             states[count - 1 - step, :, 1] = state[1]
 
     def _read(self, inputs: Floats, part: int) -> tuple[Floats, Floats]:
-        """Return what all rows add to the gates (with biases) and to the new state."""
+        """Return the terms of all rows in the gates (with biases) and in the new state."""
         weight, bias = self.of_input[part], self.input_bias[part]
         gates, news = inputs @ weight[:, :_GATES], inputs @ weight[:, _GATES:]
         gates += bias[:_GATES]
@@ -240,10 +239,10 @@ class _Recurrent:
         return gates, news
 
     def _step(self, state: Floats, gates: Floats, news: Floats, part: int | slice) -> None:
-        """The next `state` [plans, hidden] of a direction or of both, in its place."""
+        """Replace `state` [plans, hidden], of one or both directions, by the next one."""
         opened = state @ self.gates_of_state[part] + gates
         np.negative(opened, out=opened)  # its sigmoid, in place
-        np.exp(opened, out=opened)  # overflows to infinity for a gate that is shut
+        np.exp(opened, out=opened)  # overflows to infinity for a closed gate
         opened += 1
         np.reciprocal(opened, out=opened)
         new = state @ self.new_of_state[part] + self.state_bias[part]
@@ -255,5 +254,5 @@ class _Recurrent:
         state += new
 
 
-# By direction, what all rows add to the gates and to the new state.
+# By direction, the terms of all rows in the gates and in the new state.
 _Read = tuple[tuple[Floats, Floats], tuple[Floats, Floats]]

@@ -135,7 +135,7 @@ def combine_gradients(
 ) -> Tensor:
     """Return the directions alone, [weights, directions], in little memory.
 
-    Any coefficients are allowed. `gradients` are the model's `anchor_gradients` if they are known.
+    Any coefficients are allowed. `gradients` are the model's `anchor_gradients` if available.
     """
     directions = torch.zeros(LINEARIZED_WEIGHTS, coefficients.shape[1])
     for first in range(0, len(anchors), _BLOCK):

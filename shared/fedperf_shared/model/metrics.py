@@ -1,7 +1,7 @@
 """Error metrics of predicted run times: q-error and relative error.
 
-All arguments are run times, positive and finite, [samples]. Refused: empty or unequal arrays, and
-values that no run time can have.
+All arguments are run times, positive and finite, [samples]. Empty arrays, arrays of unequal shapes
+and invalid run times are refused.
 """
 
 import numpy as np
@@ -13,23 +13,23 @@ _Floats = NDArray[np.float64]
 
 
 class InvalidMetricInputError(InvalidInputError):
-    """Predictions and true values cannot be compared."""
+    """Raised for predictions and true values that cannot be compared."""
 
 
 def q_error(predicted: ArrayLike, true: ArrayLike) -> _Floats:
-    """max(predicted / true, true / predicted) per sample."""
+    """Return max(predicted / true, true / predicted) per sample."""
     estimate, truth = _checked(predicted, true)
     return np.asarray(np.maximum(estimate / truth, truth / estimate))
 
 
 def relative_errors(predicted: ArrayLike, true: ArrayLike) -> _Floats:
-    """|predicted - true| / true per sample."""
+    """Return |predicted - true| / true per sample."""
     estimate, truth = _checked(predicted, true)
     return np.asarray(np.abs(estimate - truth) / truth)
 
 
 def mape(predicted: ArrayLike, true: ArrayLike) -> float:
-    """Mean relative error, as a ratio (0.3 is 30 %)."""
+    """Return the mean relative error, as a ratio (0.3 is 30 %)."""
     return float(relative_errors(predicted, true).mean())
 
 

@@ -1,7 +1,7 @@
 """Gradients of GGFN's output in its attention and dense weights, one gradient per plan.
 
-A plan's output and gradient have the same bits whatever other plans are computed with it, so
-that a workload's contribution never depends on other workloads. Three properties ensure this:
+The bits of a plan's output and gradient do not depend on the other plans of the computation. So a
+workload's contribution never depends on other workloads. Three properties ensure this:
 
 - Every sum is a product of matrices in exact arithmetic (`exact_product`).
 - All other operations are elementwise. Some elementwise functions round the last numbers of an

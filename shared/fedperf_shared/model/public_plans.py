@@ -1,10 +1,9 @@
-"""Public measured plans that ship with fedperf: the coordinator's yardstick and catalogue.
+"""Public measured plans that ship with fedperf.
 
-They are the validation part of the project's measured set: a model version is judged by
-its error on them, and synthetic rows are dressed in their plans. No model is trained on
-their run times. Where rounds train at the tangent of the model, it is taken at the anchors:
-these plans and what they would be on other platforms and in a small container, for which
-nobody needs run times.
+They are the validation part of the project's measured set. The coordinator evaluates a model
+version by its error on them, and synthetic rows contain their plans. No model is trained on their
+run times. They also define the anchors of linearized rounds: these plans, and the same plans on
+other platforms and in a small container. Anchors need no run times.
 """
 
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
     """Return the shipped plans.
 
     Raises:
-        StorageError: the file is not there.
+        StorageError: the file cannot be read.
         InvalidInputError: it is damaged.
     """
     try:
@@ -42,8 +41,8 @@ def load_public_plans(path: Path = PUBLIC_PLANS_PATH) -> tuple[MeasuredPlan, ...
 def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[PlanOnCluster, ...]:
     """Return each plan as it ran and on every one of `ANCHOR_PLATFORMS`, in the order of the plans.
 
-    Every second one of a plan is in a small container, other platforms from plan to plan: the
-    plans ran on one machine, and nothing would tell machines apart.
+    Every second anchor of a plan is in a small container, with platforms that alternate from plan
+    to plan. All plans ran on one machine, so machines would not be distinguishable otherwise.
     """
     anchors = []
     for number, each in enumerate(plans):
@@ -60,5 +59,5 @@ def anchors_of(plans: Sequence[MeasuredPlan]) -> tuple[PlanOnCluster, ...]:
 
 
 def save_public_plans(plans: Sequence[MeasuredPlan], path: Path = PUBLIC_PLANS_PATH) -> None:
-    """Write the plans; used when the project's measured set is made anew."""
+    """Write the plans after a new measurement of the project's set."""
     path.write_bytes(encode_measured_plans(tuple(plans)))

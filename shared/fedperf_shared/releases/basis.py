@@ -1,8 +1,8 @@
 """The public basis of residual reports: cells of platform x operator class x size.
 
-Every plan falls into exactly one cell, by public rules and public bounds alone.
-A report sums, over workloads, how many of their executions fall into each cell and
-how far the reference model was off there.
+Every plan falls into exactly one cell. Only public rules and public bounds decide which one. A
+report sums over workloads. For each cell it holds the share of a workload's executions and their
+residuals against the reference model.
 """
 
 from collections import Counter
@@ -58,7 +58,7 @@ ALL_CELLS: tuple[Cell, ...] = tuple(
 
 
 def cell_of(plan: Plan) -> Cell:
-    """The cell of `plan`: main platform, most special operator class, rows of its sources."""
+    """Return the cell of `plan`: main platform, most special operator class, source rows."""
     workers = [
         position
         for position, operator in enumerate(plan.workflow.operators)
@@ -74,7 +74,9 @@ def cell_of(plan: Plan) -> Cell:
 def contribution(
     cells: NDArray[np.int64], residuals: NDArray[np.float64], clip: float
 ) -> NDArray[np.float64]:
-    """One workload's vector, the mean over its executions of (e_c, e_c * clipped r / C) / sqrt(2).
+    """Return one workload's vector.
+
+    It is the mean over the executions of (e_c, e_c * clipped r / C) / sqrt(2).
 
     Args:
         cells: cell index of each execution, [executions], at least one.

@@ -1,9 +1,9 @@
-"""The kinds of releases, one row each: parameters, contents, and the bound on one workload.
+"""The kinds of releases, with their parameters, contents and bound on one workload.
 
-Parameters and releases compute what follows from their own fields (`release`). Each layer has a
+Parameters and releases compute values from their own fields (`release`). Each layer has a
 table with a row for each kind: messages (`wire.codec`), privacy events
-(`fedperf_client.release.accountant`), mechanisms (`fedperf_client.contributions`), and checks of
-what arrives (`fedperf_server.state.validation`).
+(`fedperf_client.release.accountant`), mechanisms (`fedperf_client.contributions`), and validation
+of received releases (`fedperf_server.state.validation`).
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeGuard, TypeVar
 
 from fedperf_shared.releases.basis import CELLS
-from fedperf_shared.releases.linear_queries import DIRECTIONS, QUESTION_DIRECTIONS
+from fedperf_shared.releases.linear_queries import DIRECTIONS, QUERY_DIRECTIONS
 from fedperf_shared.releases.release import (
     DirectedParameters,
     DirectedReport,
@@ -39,16 +39,16 @@ class Kind(Generic[P_co, R_co]):
     """One kind of releases."""
 
     name: str  # for people, programs and in `release.proto`
-    parameters: type[P_co]  # class of what a slot of the kind plans
-    release: type[R_co]  # class of what such a slot produces
-    contents: str  # the numbers that leave, for people
-    public: str  # the fields that depend on no execution, beside the slot
-    numbers: int | None  # how many integers leave; None for a kind that is not released any more
-    has_question: bool  # whether the coordinator chooses the sums by a linear query
+    parameters: type[P_co]  # class of the parameters of a slot
+    release: type[R_co]  # class of the release of a slot
+    contents: str  # description of the numbers, for people
+    public: str  # the fields besides the slot that depend on no execution
+    numbers: int | None  # number of integers; None for a kind that is not released any more
+    has_query: bool  # whether the coordinator chooses the sums by a linear query
 
     @property
     def is_report(self) -> bool:
-        """Whether it fills report slots; else it fills slots of model rounds."""
+        """Whether it fills report slots. Other kinds fill slots of model rounds."""
         return self.parameters.slot_kind is ReleaseKind.RESIDUAL_REPORT
 
     @property
@@ -79,7 +79,7 @@ RESIDUAL_REPORT = Kind(
     contents="workloads and sum of residuals in each public cell",
     public="version of the cells, version of the model, grid exponent",
     numbers=2 * CELLS,
-    has_question=False,
+    has_query=False,
 )
 
 # A workload adds a vector of norm at most 1: the norm rule of the query's `Design`
@@ -89,8 +89,8 @@ DIRECTED_REPORT = Kind(
     DirectedReport,
     contents="weighted sums of residuals, with the coordinator's weights",
     public="version of the linear query, grid exponent",
-    numbers=QUESTION_DIRECTIONS,
-    has_question=True,
+    numbers=QUERY_DIRECTIONS,
+    has_query=True,
 )
 
 # In a step that samples it, a workload adds a gradient of norm at most the clip norm.
@@ -101,7 +101,7 @@ MODEL_UPDATE = Kind(
     contents="gradients of DP-SGD, which are not released any more",
     public="architecture, version of the model",
     numbers=None,
-    has_question=False,
+    has_query=False,
 )
 
 # A workload adds a vector of norm at most 1: the direction of its gradient counts
@@ -112,7 +112,7 @@ TANGENT_UPDATE = Kind(
     contents="change of the model in the coordinator's directions",
     public="version of the model, grid exponent",
     numbers=DIRECTIONS,
-    has_question=True,
+    has_query=True,
 )
 
 KINDS: tuple[AnyKind, ...] = (RESIDUAL_REPORT, DIRECTED_REPORT, MODEL_UPDATE, TANGENT_UPDATE)

@@ -1,34 +1,33 @@
 """A coordinator's linear queries: over cells in a directed slot, linearized in a model round.
 
-A question follows from earlier releases and public things alone, so it is public and the same for
-everybody. A question that a node could not answer safely cannot be made: what an answer's size
-depends on is a constant, and every number is finite and within public bounds.
+A query is computed from earlier releases and public facts only. So it is public and the same for
+all organizations. The types refuse every query without a safe response: a response has a constant
+size, and every number is finite and within public bounds.
 
-The points of a `CellQuery` are the cells of `basis`. A workload answers with the mean over its
-executions of directions[:, cell] * clip(r - center[cell], clips[cell]), r its log residual against
-the reference model. The norm rule keeps that within 1 whatever r is. A question
-that was made for another basis is refused.
+The points of a `CellQuery` are the cells of `basis`. A workload contributes the mean over its
+executions of directions[:, cell] * clip(r - center[cell], clips[cell]), where r is the log residual
+against the reference model. The norm rule bounds the norm by 1 for every r. A query over another
+basis is refused.
 
 The directions of a `LinearizedQuery` are J' @ coefficients. J holds the gradients of the round's
-base model at the public plans that ship with fedperf (`model.tangent`). So a question is some fifty
-thousand numbers for directions of 121,217 weights each. An organization answers with the sum over
-its workloads of unit feature * clip(residual) / clip. The bound of that does not rest on the
-question at all: whatever the directions are, only the direction of a plan's features counts.
-Directions that are not used are zeros.
+base model at the public plans that ship with fedperf (`model.linearization`). So a query has some
+fifty thousand numbers, for directions of 121,217 weights each. An organization responds with the
+sum over its workloads of unit feature * clip(residual) / clip. The bound of this sum does not
+depend on the query, because only the direction of a plan's features counts. Unused directions are
+zeros.
 
-A report of the public basis (`basis`) asks about every cell. A directed report asks about few
-directions (`Design`), chosen so that they tell most about the questions that matter, over a
-public list of points. A workload at point i with log residual r sends
+A residual report (`basis`) covers every cell. A directed report covers few directions (`Design`)
+over a public list of points. The coordinator chooses the most informative directions. A workload at
+point i with log residual r contributes
 
     offsets[:, i]   and   directions[:, i] * clip(r, -clips[i], clips[i]),
 
-and the norm rule keeps that within 1 whatever r is:
+and the norm rule bounds the norm by 1 for every r:
 
     |offsets[:, i]|^2 + (|directions[:, i]| * clips[i])^2 <= 1   for every point i.
 
-So the number of directions costs no privacy by itself. A `Design` that breaks the rule,
-or holds a number that is not finite, cannot be made. So the server that sends it and the
-client that answers have both checked it.
+So more directions cost no privacy by themselves. A `Design` that breaks the rule, or holds a number
+that is not finite, raises an error. So both the server and the client check it.
 """
 
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ Floats = NDArray[np.float64]
 MAX_DIRECTIONS = 256
 MAX_POINTS = 100_000
 
-# Norms may pass 1 by so much; the mechanism checks what it sends once more in integers.
+# Tolerance of norms above 1. The mechanism checks its integers once more.
 ROUNDING = 1e-9
 
 # Keeps a full-length vector from passing a bound by rounding, which would count it zero.
@@ -53,7 +52,7 @@ INSIDE = 1 - 1e-9
 
 
 class InvalidDesignError(InvalidInputError):
-    """A design does not bound what a workload sends."""
+    """Raised for a design that does not bound the contribution of a workload."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +61,7 @@ class Design:
 
     directions: Floats  # multiply the clipped residual, float64 [directions, points]
     clips: Floats  # bound on the absolute log residual at each point, float64 [points]
-    # Are sent as they are, float64 [offsets, points]; no rows where configurations are public.
+    # Contributed unchanged, float64 [offsets, points]. No rows if configurations are public.
     offsets: Floats
 
     def __post_init__(self) -> None:
@@ -91,14 +90,14 @@ class Design:
         return len(self.clips)
 
     def norms(self) -> Floats:
-        """Most that a workload at each point can send, L2, [points]."""
-        with np.errstate(over="ignore"):  # what overflows is too long
+        """Return the largest L2 norm of a contribution at each point, [points]."""
+        with np.errstate(over="ignore"):  # an overflow exceeds every bound
             reach = np.sqrt(np.sum(self.directions**2, axis=0)) * self.clips
             return np.asarray(np.hypot(reach, np.sqrt(np.sum(self.offsets**2, axis=0))))
 
 
 def public_design(directions: Floats, clips: Floats) -> Design:
-    """Return a design for points that the server has: no offsets.
+    """Return a design without offsets, for points that the server has.
 
     Raises:
         InvalidDesignError: the norm rule does not hold.
@@ -109,8 +108,8 @@ def public_design(directions: Floats, clips: Floats) -> Design:
 def unit_feature_design(features: Floats, clip: float) -> Design:
     """Return the design at private plans, from features that are a public function of a plan.
 
-    A workload sends features / |features| * clip(r) / clip: norm at most 1, whatever the
-    features are. One that feels nothing, or whose features are not finite, sends nothing.
+    A workload contributes features / |features| * clip(r) / clip, with norm at most 1 for all
+    features. Its contribution is zero if all features are zero or one is not finite.
 
     Args:
         features: of each plan, [points, k]; see `fedperf_shared.model.linearization`.
@@ -131,7 +130,7 @@ def unit_feature_design(features: Floats, clip: float) -> Design:
 
 # Numbers in the response to a query over the cells. More than about twelve add nothing at epsilon
 # 1.
-QUESTION_DIRECTIONS = 16
+QUERY_DIRECTIONS = 16
 
 # Bound on the center, log seconds: a reference model that is off by 5 * 10^8 is useless.
 MAX_CENTER = 20.0
@@ -142,10 +141,10 @@ MIN_CELL_CLIP, MAX_CELL_CLIP = 1e-2, 1e2
 # Directions of a linearized query; some are zeros if the anchors distinguish fewer.
 DIRECTIONS = 256
 
-# More plans than fedperf ships with; how many it ships is checked where they are read.
+# Above the number of plans that ship with fedperf. Their reader checks the exact number.
 MAX_ANCHORS = 10_000
 
-# Bound on a coefficient: far from the overflow of single precision, whatever the model.
+# Bound on a coefficient, far from the overflow of single precision for every model.
 MAX_COEFFICIENT = 1e9
 
 # Bounds on the clip at a tangent, in units of the standardised output.
@@ -164,25 +163,28 @@ class InvalidLinearizedQueryError(InvalidInputError):
 class CellQuery:
     """The linear query of one directed slot."""
 
-    slot: SlotKey  # which slot it is for
-    version: int  # the coordinator's number of the question, above 0; answers name it
-    basis_version: int  # version of `basis` whose cells are the points
-    reference_version: int  # model version that residuals are taken against
-    center: NDArray[np.float64]  # what is subtracted from a residual in each cell, float64 [CELLS]
-    design: Design  # QUESTION_DIRECTIONS directions over CELLS points, no offsets
+    slot: SlotKey  # the slot of the query
+    version: int  # the coordinator's number of the query, above 0; responses name it
+    basis_version: int  # version of `basis`, which defines the points
+    reference_version: int  # version of the reference model of the residuals
+    center: NDArray[np.float64]  # subtracted from the residuals of each cell, float64 [CELLS]
+    design: Design  # QUERY_DIRECTIONS directions over CELLS points, no offsets
 
     def __post_init__(self) -> None:
         if self.slot.kind is not ReleaseKind.RESIDUAL_REPORT or not self.version > 0:
-            raise InvalidQueryError(f"no question {self.version} is asked for {self.slot}")
+            raise InvalidQueryError(
+                f"a query numbered {self.version} for {self.slot}; expected a number above 0 "
+                "for a slot of a residual report"
+            )
         if self.basis_version != BASIS_VERSION:
             raise InvalidQueryError(
-                f"a question over basis {self.basis_version}, this is basis {BASIS_VERSION}"
+                f"a query over basis {self.basis_version}, expected basis {BASIS_VERSION}"
             )
         shape = (self.design.points, len(self.design.directions), len(self.design.offsets))
-        if shape != (CELLS, QUESTION_DIRECTIONS, 0):
+        if shape != (CELLS, QUERY_DIRECTIONS, 0):
             raise InvalidQueryError(
-                f"a question has {CELLS} cells, {QUESTION_DIRECTIONS} directions and no "
-                f"offsets, this one {shape}"
+                f"a query has {CELLS} cells, {QUERY_DIRECTIONS} directions and no "
+                f"offsets, got {shape}"
             )
         if self.center.shape != (CELLS,) or not np.all(np.abs(self.center) <= MAX_CENTER):
             raise InvalidQueryError(f"a center is not {CELLS} numbers within {MAX_CENTER:g}")
@@ -215,5 +217,5 @@ class LinearizedQuery:
 
     @property
     def anchors(self) -> int:
-        """Number of public plans that it is about."""
+        """The number of public plans that define its directions."""
         return len(self.coefficients)

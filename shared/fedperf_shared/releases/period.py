@@ -1,11 +1,10 @@
-"""The public calendar: periods, windows and when their slots open and answer.
+"""The public calendar: periods, their windows, and the times of their slots.
 
-A period is the time over which an organization promises its budget, a year by
-default. It is cut into windows of equal length, and every window has the same
-slots. Extra slots are model slots that are used only in windows in which an epoch begins,
-in so many windows of a period at most. First slots are the reporting days of new members: a
-member's first report leaves on the next of them. All of it is public and says nothing about
-anybody's data.
+A period is the time of one privacy budget, a year by default. It has windows of equal length, and
+every window has the same slots. Extra slots are model slots for windows in which a drift regime
+begins. A period uses them in a limited number of windows. First slots are the days for first
+reports: a new member sends its first report on the next of them. The calendar is public and does
+not depend on private data.
 """
 
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ MILLISECOND = timedelta(milliseconds=1)
 class ModelMethod(IntEnum):
     """The training method of a period's model rounds; numbers as in exchange.proto.
 
-    At the tangent an organization releases a sum in few directions, and the coordinator makes
-    the step. Calendars that do not say meant DP-SGD, which no version trains by any more: a
-    period of theirs keeps its slots, and they release nothing.
+    At the tangent an organization releases a sum in few directions, and the coordinator makes the
+    step. Old calendars without a method used DP-SGD, which no version trains by any more. Such a
+    period keeps its slots, and they release nothing.
     """
 
     UNSPECIFIED = 0
@@ -73,8 +72,8 @@ class Period:
     def first_window(self, moment: datetime) -> int:
         """Return the first window that starts at or after `moment`; below 0 long before it.
 
-        The one with which an epoch that begins at `moment` begins: the calendar before this one
-        may have ended, and the epoch begun, less than a window before window 0.
+        A drift regime declared for `moment` begins with this window. It may begin after the end of
+        the previous calendar, less than a window before window 0.
         """
         return -((self.start - moment) // self.window)
 
@@ -105,18 +104,18 @@ class SlotTimes:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCalendar:
-    """A period, the slots that each of its windows has, and how its model rounds train."""
+    """A period, the slots of its windows, and the training method of its model rounds."""
 
-    period: Period  # that it is for
-    report_slots: tuple[SlotTimes, ...]  # of every window
-    model_slots: tuple[SlotTimes, ...]  # of every window
-    model_method: ModelMethod = ModelMethod.TANGENT  # how model rounds train
-    # More model slots of windows in which an epoch begins; their indices follow those of
-    # `model_slots`.
+    period: Period
+    report_slots: tuple[SlotTimes, ...]  # report slots of every window
+    model_slots: tuple[SlotTimes, ...]  # model slots of every window
+    model_method: ModelMethod = ModelMethod.TANGENT  # training method of model rounds
+    # Additional model slots of windows in which a drift regime begins. Their indices follow those
+    # of `model_slots`.
     extra_slots: tuple[SlotTimes, ...] = ()
-    extra_windows: int = 0  # in so many windows of the period they are used at most
-    # Of every window, days on which a member's first report may leave; their indices follow those
-    # of `report_slots`.
+    extra_windows: int = 0  # largest number of windows of the period that use extra slots
+    # Days of every window for first reports of new members. Their indices follow those of
+    # `report_slots`.
     first_slots: tuple[SlotTimes, ...] = ()
 
     def __post_init__(self) -> None:
@@ -146,7 +145,7 @@ class ReleaseCalendar:
         return (*self.model_slots, *self.extra_slots)
 
     def is_first_report(self, index: int) -> bool:
-        """Return whether report slots of that index are days of members' first reports."""
+        """Return whether report slots of that index are for first reports of new members."""
         return index >= len(self.report_slots)
 
     def reported_window(self, moment: datetime) -> int:
@@ -165,11 +164,11 @@ class ReleaseCalendar:
 
 
 def default_calendar(start: datetime) -> ReleaseCalendar:
-    """Thirteen windows of four weeks: three stages of reports, then three model rounds.
+    """Return a calendar of thirteen windows with three stages of reports and three model rounds.
 
-    A report leaves before the next stage opens, whose question follows from it. Where an epoch
-    begins there are three more rounds, in two windows a year at most. Every week has a day on
-    which the first report of a new member may leave.
+    A window has four weeks. Reports are sent before the next stage opens, because they determine
+    its linear query. A window in which a drift regime begins has three more rounds, in at most two
+    windows a year. Every week has a day for first reports of new members.
     """
 
     def on(*days: int) -> tuple[SlotTimes, ...]:
@@ -186,7 +185,7 @@ def default_calendar(start: datetime) -> ReleaseCalendar:
 
 
 def _seconds(span: timedelta) -> str:
-    """Format seconds as calendars do, and in days for many seconds."""
+    """Format a time in seconds, and also in days from one day on."""
     seconds, days = span.total_seconds(), span / timedelta(days=1)
     return f"{seconds:.15g} s" + (f" ({days:.4g} days)" if abs(days) >= 1 else "")
 
@@ -197,5 +196,5 @@ def from_unix_ms(milliseconds: int) -> datetime:
 
 
 def to_unix_ms(moment: datetime) -> int:
-    """Unix time in milliseconds, rounded down."""
+    """Return the Unix time in milliseconds, rounded down."""
     return int(moment.timestamp() * 1000)

@@ -1,9 +1,9 @@
-"""Executions as rows of one public table, the only form in which table tools see them.
+"""Executions as rows of one public table, the only form of executions for table tools.
 
-The schema is a constant of this file: which columns there are, of which type, within which
-bounds. It is never detected from data, so it says nothing about anybody's. A row holds
-enums and numbers only, no names; one that the schema does not allow refuses to exist.
-Run times and rows outside of the public bounds are clamped to them.
+The schema is a constant of this file: the columns, their types and their bounds. It is never
+detected from data, so it contains nothing private. A row holds enums and numbers only, no names. A
+row outside of the schema raises an error. Run times and rows outside of the public bounds are
+clamped to them.
 """
 
 import math
@@ -48,11 +48,11 @@ RUNTIME_BOUNDS = (math.log(MIN_RUNTIME_SECONDS), math.log(MAX_RUNTIME_SECONDS))
 
 _SIZE_EDGES = (1.0, *SIZE_BOUNDS, MAX_ROWS)
 
-Record = dict[str, str | int | float]  # A row by the names of its columns
+Record = dict[str, str | int | float]  # a row by the names of its columns
 
 
 class InvalidTableRowError(InvalidInputError):
-    """A row that the public schema does not allow."""
+    """Raised for a row outside of the public schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class TableRow:
 
     @classmethod
     def of(cls, plan: Plan, cluster: ClusterConfig, log_seconds: float) -> Self:
-        """Return the row of an execution of `plan`; a run time outside of the bounds is clamped.
+        """Return the row of an execution of `plan`. A run time outside of the bounds is clamped.
 
         Raises:
             InvalidTableRowError: the run time is not a number.
@@ -104,7 +104,7 @@ class TableRow:
 
     @classmethod
     def from_record(cls, record: Mapping[str, str | int | float]) -> Self:
-        """Return the row that `as_record` wrote, or that a table tool drew; clamped as in `of`.
+        """Return the row of a record of `as_record` or of a table tool, clamped as in `of`.
 
         Raises:
             InvalidInputError: a column is missing, or the schema does not allow its value.
@@ -148,7 +148,7 @@ class TableRow:
 
 
 def size_bounds(size: int) -> tuple[float, float]:
-    """Least and largest `log_source_rows` of a size group.
+    """Return the least and largest `log_source_rows` of a size group.
 
     Raises:
         InvalidTableRowError: there is no such group.
@@ -159,6 +159,6 @@ def size_bounds(size: int) -> tuple[float, float]:
 
 
 def _clamped(value: float, bounds: tuple[float, float]) -> float:
-    """Return the nearest value within the bounds; NaN stays NaN, for the row to refuse."""
+    """Return the nearest value within the bounds. NaN stays NaN, and the row refuses it."""
     low, high = bounds
     return low if value < low else high if value > high else value

@@ -1,8 +1,8 @@
-"""Releases that may leave an organization, and the schedule that fixes them in advance.
+"""Releases of an organization, and the schedule that fixes them in advance.
 
 A `Schedule` holds every `Slot` of a period with its privacy parameters. A slot produces at most one
-release, whose id is the hash of period, kind, window and index. Every request,
-whatever its message, run or model, is for the same release.
+release, whose id is the hash of period, kind, window and index. All requests for a slot get the
+same release, even with different messages, Flower runs or models.
 """
 
 import hashlib
@@ -40,43 +40,43 @@ class ReleaseKind(IntEnum):
 
 @unique
 class SizeClass(StrEnum):
-    """The size that an organization declares; never counted from its data."""
+    """The declared size of an organization. It is never counted from its data."""
 
     SMALL = "small"
     LARGE = "large"
 
 
 class InvalidReleaseError(InvalidInputError):
-    """A release is not one that its slot can produce."""
+    """Raised for a release that its slot cannot produce."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SlotKey:
-    """Identifies a slot of a period."""
+    """The identifier of a slot of a period."""
 
     kind: ReleaseKind
     window: int
     index: int
 
     def release_id(self, period: Period) -> bytes:
-        """SHA-256 (32 bytes) of period start, kind, window and index."""
+        """Return the SHA-256 (32 bytes) of period start, kind, window and index."""
         text = f"fedperf/1 {to_unix_ms(period.start)} {self.kind:d} {self.window} {self.index}"
         return hashlib.sha256(text.encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class _SlotParameters:
-    """Facts that all parameters give, with the values that hold for most."""
+    """Properties of all parameters, with default values."""
 
     slot_kind: ClassVar[ReleaseKind]
-    # The only one by which a period may train that has such slots; None for any.
+    # The required training method of a period with such slots; None for any.
     method: ClassVar[ModelMethod | None] = None
 
     noise_multiplier: float
 
     @property
     def exact_counts(self) -> int:
-        """The number of leading values that are sent without noise."""
+        """The number of leading values without noise."""
         return 0
 
 
@@ -87,8 +87,8 @@ class ReportParameters(_SlotParameters):
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
         residual_clip: bound C on the log residual, in log seconds.
-        public_counts: whether the numbers of workloads per cell leave without noise, as an
-            organization declares whose configurations are no secret.
+        public_counts: whether the numbers of workloads per cell have no noise. An organization
+            may declare this if its configurations are public.
     """
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
@@ -101,17 +101,17 @@ class ReportParameters(_SlotParameters):
 
     @property
     def exact_counts(self) -> int:
-        """One for each cell where counts are public."""
+        """The number of cells if counts are public, else 0."""
         return CELLS if self.public_counts else 0
 
 
 @dataclass(frozen=True, slots=True)
-class _AskedParameters(_SlotParameters):
+class _QueryParameters(_SlotParameters):
     """Parameters of one noisy sum whose bounds come with the coordinator's linear query.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / L2 sensitivity, which is 1.
-        nominal_workloads: declared number of workloads that one release is about.
+        nominal_workloads: declared number of workloads in one release.
     """
 
     nominal_workloads: float
@@ -121,7 +121,7 @@ class _AskedParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class DirectedParameters(_AskedParameters):
+class DirectedParameters(_QueryParameters):
     """Privacy parameters of a directed report; center and clips come with its linear query."""
 
     slot_kind = ReleaseKind.RESIDUAL_REPORT
@@ -129,16 +129,16 @@ class DirectedParameters(_AskedParameters):
 
 @dataclass(frozen=True, slots=True)
 class TrainingParameters(_SlotParameters):
-    """Privacy parameters of a model update by DP-SGD, as schedules of before hold them.
+    """Privacy parameters of a model update by DP-SGD, as old schedules hold them.
 
-    They say what such slots cost. No schedule is planned with them any more.
+    They define the cost of such slots. New schedules do not use them.
 
     Attributes:
         noise_multiplier: stddev of the Gaussian / clip_norm.
-        sampling_probability: chance of each workload to be drawn in a step.
+        sampling_probability: probability of each workload to be sampled in a step.
         steps: optimizer steps of one update.
         clip_norm: bound on the L2 norm of one workload's gradient.
-        nominal_workloads: declared number of workloads; normalizes the gradient.
+        nominal_workloads: declared number of workloads, which normalizes the gradient.
     """
 
     slot_kind = ReleaseKind.MODEL_UPDATE
@@ -160,7 +160,7 @@ class TrainingParameters(_SlotParameters):
 
 
 @dataclass(frozen=True, slots=True)
-class LinearizedParameters(_AskedParameters):
+class LinearizedParameters(_QueryParameters):
     """Privacy parameters of a linearized step; directions and clip come with its linear query."""
 
     slot_kind = ReleaseKind.MODEL_UPDATE
@@ -189,8 +189,8 @@ class Slot:
 class Schedule:
     """All slots of a period, in the order in which they open.
 
-    Of the extra slots (`period.ReleaseCalendar`) only as many are charged as the calendar says,
-    whichever these are; so all have the same parameters. A schedule has at most one first slot.
+    The calendar limits the number of extra slots that are charged (`period.ReleaseCalendar`). Any
+    of them may be used, so all have the same parameters. A schedule has at most one first slot.
     """
 
     calendar: ReleaseCalendar
@@ -209,7 +209,8 @@ class Schedule:
         for slot in self.slots:
             if slot.parameters.method not in (None, method):
                 raise ConfigurationError(
-                    f"slot {slot.key} does not train by {method.name.lower()}, as the calendar says"
+                    f"slot {slot.key} does not train by {method.name.lower()}, as the "
+                    "calendar requires"
                 )
         if len({slot.parameters for slot in self.slots if self.is_extra(slot.key)}) > 1:
             raise ConfigurationError("all extra slots have the same parameters")
@@ -218,27 +219,27 @@ class Schedule:
             raise ConfigurationError("a schedule has one first slot at most")
 
     def slot(self, key: SlotKey) -> Slot | None:
-        """Return the slot of that key, None where the schedule has none."""
+        """Return the slot of that key, or None if the schedule has none."""
         return next((slot for slot in self.slots if slot.key == key), None)
 
     def is_extra(self, key: SlotKey) -> bool:
-        """Return whether the slot is an extra one, of which only a fixed number is charged."""
+        """Return whether the slot is an extra one. Only a fixed number of them is charged."""
         is_update = key.kind is ReleaseKind.MODEL_UPDATE
         return is_update and key.index >= len(self.calendar.model_slots)
 
     def at_most(self) -> tuple[Slot, ...]:
-        """The most that is charged: every slot, and as many extra ones as may be used."""
+        """Return the slots with the largest total charge: ordinary ones, and usable extra ones."""
         extra = [slot for slot in self.slots if self.is_extra(slot.key)]
         ordinary = [slot for slot in self.slots if not self.is_extra(slot.key)]
         return (*ordinary, *extra[: self.calendar.most_extra])
 
     def opens_at(self, key: SlotKey) -> datetime:
-        """Return the time from which the slot's release may be made."""
+        """Return the earliest time of the slot's release."""
         start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].opens_after
 
     def replies_at(self, key: SlotKey) -> datetime:
-        """Return the time at which the slot's release leaves, however early it was ready."""
+        """Return the time at which the slot's release is sent, even if it was ready earlier."""
         start = self.calendar.period.window_start(key.window)
         return start + self._times(key.kind)[key.index].replies_after
 
@@ -323,7 +324,7 @@ class _OnGrid:
         return (f"values: {len(self.values) - exact_counts} noisy integers",)
 
     def flaw(self, numbers: int | None) -> str:
-        """Return why it may not leave where its kind has so many numbers; empty if it may."""
+        """Return why a release of `numbers` values may not be sent; empty if it may."""
         if self.values.shape == (numbers,) and self.values.dtype == np.int64:
             return ""
         return f"this release has {numbers} int64 values, this one {self.values.shape}"
@@ -335,10 +336,10 @@ class ResidualReport(_OnGrid):
 
     slot: SlotKey  # the slot that it fills
     basis_version: int  # version of `basis`
-    reference_version: int  # model version that the residuals are taken against
+    reference_version: int  # version of the reference model of the residuals
     grid_exponent: int  # one integer step is 2**grid_exponent
-    # Int64 [2 * cells]: counts, then sums of clipped residual / C, both halved in scale as
-    # `basis.contribution` says.
+    # Int64 [2 * cells]: counts, then sums of clipped residual / C, both divided by sqrt(2) as in
+    # `basis.contribution`.
     values: NDArray[np.int64]
 
     def public(self) -> dict[str, object]:
@@ -353,7 +354,7 @@ class DirectedReport(_OnGrid):
     slot: SlotKey  # the slot that it fills
     design_version: int  # the server's number of the design, public
     grid_exponent: int  # one integer step is 2**grid_exponent
-    values: NDArray[np.int64]  # int64 [design.values]: offsets, then directions (see `directions`)
+    values: NDArray[np.int64]  # int64 [design.values]: offsets, then directions
 
     def public(self) -> dict[str, object]:
         """Public values besides slot and grid."""
@@ -362,7 +363,7 @@ class DirectedReport(_OnGrid):
 
 @dataclass(frozen=True, slots=True)
 class ModelUpdate:
-    """Difference between the weights after training by DP-SGD and those before; only read."""
+    """The change of the weights by training with DP-SGD. It is only read, never released."""
 
     slot: SlotKey  # the slot that it fills
     architecture: int  # version of the architecture; fixes number, order and shapes of `arrays`
@@ -379,7 +380,7 @@ class ModelUpdate:
         return {**versions, "arrays": len(self.arrays)}
 
     def flaw(self, numbers: int | None) -> str:
-        """Return why it may not leave, whatever it holds."""
+        """Return why no such update may be sent."""
         del numbers
         return "a model update by DP-SGD does not leave any more"
 
@@ -391,14 +392,14 @@ class LinearizedUpdate(_OnGrid):
     slot: SlotKey  # the slot that it fills
     base_version: int  # model version whose tangent it is
     grid_exponent: int  # one integer step is 2**grid_exponent
-    values: NDArray[np.int64]  # int64 [DIRECTIONS] (see `questions`)
+    values: NDArray[np.int64]  # int64 [DIRECTIONS] (see `linear_queries`)
 
     def public(self) -> dict[str, object]:
         """Public values besides slot and grid."""
         return {"base_version": self.base_version}
 
 
-# Kinds that are a sum of integers with one noise scale.
+# Releases that are a sum of integers with one noise scale.
 NoisySum = ResidualReport | DirectedReport | LinearizedUpdate
 
 Update = ModelUpdate | LinearizedUpdate  # releases of a model round's slot

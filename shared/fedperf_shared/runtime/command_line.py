@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from click import Context
 
 INTERRUPTED = 130
-NO_ANSWER = 7
+NO_FEASIBLE_SIZE = 7
 NOTHING_MEASURED = 8
 INCOMPLETE = 9
 DIFFERENT = 10
@@ -72,11 +72,11 @@ EXIT_CODES = {
     4: "a local file or database cannot be read or written",
     5: "refused to protect privacy",
     6: "the coordinator cannot be reached or refuses",
-    NO_ANSWER: "no size meets the deadline",
+    NO_FEASIBLE_SIZE: "no size meets the deadline",
     NOTHING_MEASURED: "nothing measured: every trial of a campaign failed",
     INCOMPLETE: "the demo promoted nothing, or lost a report or an update",
     DIFFERENT: "results differ from their cached cells, or an experiment failed",
-    INTERRUPTED: "interrupted; a daemon or server that is told to stop ends with 0",
+    INTERRUPTED: "interrupted; a daemon or server that is stopped ends with 0",
 }
 
 

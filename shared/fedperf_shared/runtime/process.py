@@ -90,7 +90,7 @@ def create_private(path: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Remove all rights of others to a file of this user, whatever the umask allowed."""
+    """Remove all rights of others to a file of this user, for any umask."""
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_mode & _OTHERS:
             path.chmod(_OWNER_ONLY)

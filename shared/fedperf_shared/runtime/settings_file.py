@@ -1,8 +1,8 @@
 """Settings in TOML files: read as a model, with all problems in one error.
 
 Pydantic finds the problems. Its locations name branches of unions, and its messages types of
-Python. Here a location is the keys in the file, and a message says what the value must be. For an
-unknown key, a similar one is suggested.
+Python. Here a location is the keys in the file, and a message describes the allowed values. For an
+unknown key, the message suggests a similar one.
 """
 
 import sys
@@ -28,7 +28,7 @@ LONGEST_VALUE = 40  # characters of a wrong value that a message repeats
 _ABSENT = object()
 
 _TABLE = "a table of keys"
-# What a value must be, by the type of an error of pydantic.
+# Description of the allowed values, by the type of pydantic's error.
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
@@ -55,8 +55,8 @@ _SENTENCES: Mapping[str, str] = {
     "too_long": "must hold at most {max_length}",
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
-    "union_tag_not_found": "has no type, which says what it is",
-    "union_tag_invalid": "has the unknown type {tag!r}; known are {expected_tags}",
+    "union_tag_not_found": "needs a type",
+    "union_tag_invalid": "has the unknown type {tag!r}; expected one of {expected_tags}",
 }
 
 
@@ -156,7 +156,7 @@ def _in(container: object, key: int | str) -> object:
 
 
 def _unknown_key(place: Place, model: type) -> str:
-    """Suggest a known key for the one at the end of `place`."""
+    """Return the message for the unknown key at the end of `place`."""
     tables = [model]
     for part in place[:-1]:
         tagged = [each for each in tables if part in get_args(_keys_of(each).get("type"))]
@@ -193,10 +193,10 @@ class WrongSettingsError(ConfigurationError):
 
 
 def unknown_key(key: str, keys: Collection[str]) -> str:
-    """Return the message for an unknown key, with the nearest known key of any table."""
+    """Return the message for an unknown key, with the most similar key of any table."""
     by_end = {each.rpartition(".")[2]: each for each in keys}
     near = get_close_matches(key.rpartition(".")[2], by_end, n=1)
-    meant = f'did you mean "{by_end[near[0]]}"?' if near else f"known are {', '.join(keys)}"
+    meant = f'did you mean "{by_end[near[0]]}"?' if near else f"expected one of {', '.join(keys)}"
     return f"unknown key; {meant}"
 
 

@@ -3,8 +3,8 @@
 Every class has a `Codec`. An attribute is the message's field of the same name, unless the codec
 lists it as a `_Part`.
 
-Decoding never trusts: bytes that are no message, numbers outside of the vocabulary
-and objects that refuse themselves all end in one `InvalidInputError`.
+Decoding trusts no input. Malformed bytes, numbers outside of the vocabulary and invalid objects all
+raise `InvalidInputError`.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,25 +53,25 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[T, M]):
-    """Turns objects of one class into messages and bytes, and back."""
+    """The conversion of objects of one class to messages and bytes, and back."""
 
     what: str  # name of the object in errors
     message: type[M]  # class of the message
     write: Callable[[T], M]  # object -> message
-    read: Callable[[M], T]  # message -> object, with whatever error it raises
-    # Whether the parts of bytes are counted before they are parsed, as those of others are
-    # (`message_parts`).
+    read: Callable[[M], T]  # message -> object; may raise any error
+    # Whether the parts of messages are counted before they are parsed (`message_parts`). The
+    # services count those of all other messages.
     counts_parts: bool = False
 
     def encode(self, value: T) -> bytes:
-        """Return the object as bytes, equal for equal objects."""
+        """Return the object as bytes. They are equal for equal objects."""
         return self.write(value).SerializeToString(deterministic=True)
 
     def decode(self, encoded: bytes | M) -> T:
         """Return the object of a message, or of its bytes.
 
         Raises:
-            InvalidInputError: it is no such message, or one whose object is not well formed.
+            InvalidInputError: the message or its object is malformed.
         """
         try:
             if isinstance(encoded, bytes):
@@ -338,19 +338,19 @@ SCHEDULE = _by_field(
 )
 
 
-def _write_question(question: CellQuery) -> exchange_pb2.Question:
+def _write_cell_query(query: CellQuery) -> exchange_pb2.Question:
     return exchange_pb2.Question(
-        slot=SLOT_KEY.write(question.slot),
-        version=question.version,
-        basis_version=question.basis_version,
-        reference_version=question.reference_version,
-        center=question.center.tolist(),
-        clips=question.design.clips.tolist(),
-        directions=question.design.directions.reshape(-1).tolist(),
+        slot=SLOT_KEY.write(query.slot),
+        version=query.version,
+        basis_version=query.basis_version,
+        reference_version=query.reference_version,
+        center=query.center.tolist(),
+        clips=query.design.clips.tolist(),
+        directions=query.design.directions.reshape(-1).tolist(),
     )
 
 
-def _read_question(message: exchange_pb2.Question) -> CellQuery:
+def _read_cell_query(message: exchange_pb2.Question) -> CellQuery:
     directions = np.array(message.directions, dtype=np.float64).reshape(-1, CELLS)
     return CellQuery(
         slot=SLOT_KEY.read(message.slot),
@@ -362,17 +362,17 @@ def _read_question(message: exchange_pb2.Question) -> CellQuery:
     )
 
 
-QUESTION = Codec("question", exchange_pb2.Question, _write_question, _read_question)
-# The empty message where there is no question yet.
-QUESTION_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
-    "question",
+CELL_QUERY = Codec("linear query", exchange_pb2.Question, _write_cell_query, _read_cell_query)
+# Encodes None, while there is no query, as the empty message.
+CELL_QUERY_OR_NONE: Codec[CellQuery | None, exchange_pb2.Question] = Codec(
+    "linear query",
     exchange_pb2.Question,
-    lambda question: exchange_pb2.Question() if question is None else QUESTION.write(question),
-    lambda message: QUESTION.read(message) if message.ByteSize() else None,
+    lambda query: exchange_pb2.Question() if query is None else CELL_QUERY.write(query),
+    lambda message: CELL_QUERY.read(message) if message.ByteSize() else None,
 )
 
-TANGENT_QUESTION = _by_field(
-    "question at a tangent",
+LINEARIZED_QUERY = _by_field(
+    "linearized query",
     exchange_pb2.TangentQuestion,
     LinearizedQuery,
     coefficients=_one(_ARRAY),
@@ -380,13 +380,13 @@ TANGENT_QUESTION = _by_field(
 
 
 def _write_request(request: exchange.TrainRequest) -> exchange_pb2.TrainRequest:
-    question = request.question
+    query = request.query
     return exchange_pb2.TrainRequest(
         slot=SLOT_KEY.write(request.slot),
         architecture=request.architecture,
         base_version=request.base_version,
         arrays=map(array_to_message, request.arrays),
-        question=None if question is None else TANGENT_QUESTION.write(question),
+        question=None if query is None else LINEARIZED_QUERY.write(query),
     )
 
 
@@ -396,11 +396,11 @@ def _read_request(message: exchange_pb2.TrainRequest) -> exchange.TrainRequest:
         message.architecture,
         message.base_version,
         tuple(map(array_from_message, message.arrays)),
-        TANGENT_QUESTION.read(message.question) if message.HasField("question") else None,
+        LINEARIZED_QUERY.read(message.question) if message.HasField("question") else None,
     )
 
 
-# The body of a message to a node. Whether a decoded request is due is not yet judged.
+# The body of a message to a node. The client checks whether a decoded request is due.
 TRAIN_REQUEST = Codec(
     "train request", exchange_pb2.TrainRequest, _write_request, _read_request, counts_parts=True
 )
@@ -425,7 +425,7 @@ def _read_correction(message: exchange_pb2.Correction) -> exchange.Correction | 
     return exchange.Correction(message.basis_version, message.reference_version, mean, square)
 
 
-# The empty message where there is no correction yet.
+# Encodes None, while there is no correction, as the empty message.
 CORRECTION = Codec("correction", exchange_pb2.Correction, _write_correction, _read_correction)
 
 _SYNTHETIC_ROW = _by_field(
@@ -446,7 +446,7 @@ STATUS = _by_field(
     epoch_starts_unix_ms=_Part(
         lambda starts: map(to_unix_ms, starts),
         lambda starts: tuple(map(from_unix_ms, starts)),
-        "epoch_starts",
+        "regime_starts",
     ),
     correction_published_unix_ms=_Part(
         lambda at: 0 if at is None else to_unix_ms(at),
@@ -466,9 +466,9 @@ encode_receipt, decode_receipt = RECEIPT.encode, RECEIPT.decode
 encode_signed_receipt, decode_signed_receipt = SIGNED_RECEIPT.encode, SIGNED_RECEIPT.decode
 encode_schedule, decode_schedule = SCHEDULE.encode, SCHEDULE.decode
 encode_train_request, decode_train_request = TRAIN_REQUEST.encode, TRAIN_REQUEST.decode
-encode_tangent_question, decode_tangent_question = TANGENT_QUESTION.encode, TANGENT_QUESTION.decode
+encode_linearized_query, decode_linearized_query = LINEARIZED_QUERY.encode, LINEARIZED_QUERY.decode
 encode_synthetic_rows, decode_synthetic_rows = SYNTHETIC_ROWS.encode, SYNTHETIC_ROWS.decode
-encode_question, decode_question = QUESTION.encode, lru_cache(maxsize=64)(QUESTION.decode)
-# Signatures are not yet verified. Every organization requests the same question and correction, so
+encode_cell_query, decode_cell_query = CELL_QUERY.encode, lru_cache(maxsize=64)(CELL_QUERY.decode)
+# Signatures are not yet verified. Every organization requests the same query and correction, so
 # decoded ones are cached.
 encode_correction, decode_correction = CORRECTION.encode, lru_cache(maxsize=2)(CORRECTION.decode)

@@ -1,1 +1,1 @@
-"""Workflows, plans and what the cost model sees of them."""
+"""Workflows, plans and their features."""

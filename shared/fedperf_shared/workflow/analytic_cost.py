@@ -1,20 +1,20 @@
-"""An analytic cost model: what a plan takes by counting its work, before anything is learned.
+"""The analytic cost model predicts a plan's run time from counted work, without training.
 
-As the classic cost models of query optimizers and as T3 ("time per tuple", Rieger and Neumann,
-SIGMOD 2025) a plan costs what it does at a price for each unit of work:
+The cost of a plan is its counted work times a cost coefficient per unit. Classic query optimizers
+and T3 ("time per tuple", Rieger and Neumann, SIGMOD 2025) have models of this form:
 
     seconds = (start-up and other work that does not divide
                + sum over operators of their work / min(cores, tasks) ** speedup) / machine speed
 
 Units are rows and bytes in and out of an operator, tasks, row groups, sorted rows times their
 logarithm, bytes beyond the memory. So twice the rows take about twice as long, and more cores help
-as far as there are tasks, wherever a plan lies. The first queries of a session pay for what
-later ones find warm, by a share that falls with the queries before.
+up to the number of tasks. The first queries of a session find a cold engine and pay a share that
+falls with the number of queries before.
 
-Prices are constants of the code (`cost_coefficients.json`, seconds for a unit, by platform),
-fitted on runs that the project itself measured (`fedperf-sim fit-coefficients`); a price that these
-runs say nothing of is a published or plausible figure. Each plan's answer is computed from
-that plan alone. Nothing is refused: every valid plan has a price.
+The coefficients are constants of the code (`cost_coefficients.json`, seconds per unit, by
+platform). They are fitted on runs that the project measured (`fedperf-sim fit-coefficients`).
+Coefficients that these runs do not determine are published or plausible figures. A prediction
+depends on its plan only. Every valid plan has one.
 
 The model and the features read a workflow as arrays. `WorkflowColumns` has one row per operator in
 a topological order and holds what does not depend on platforms. `Placements` holds the platforms of
@@ -49,7 +49,7 @@ PRICES_PATH = Path(__file__).with_name("cost_coefficients.json")
 
 KINDS = tuple(kind for kind in OperatorKind if kind not in RESERVED_KINDS)
 
-# Units of work that more cores do not divide: what starts once, and what one driver does.
+# Units of work that more cores do not divide: start-up, and work of one driver.
 SERIAL = (
     "start",
     "first_query",
@@ -79,9 +79,9 @@ PARALLEL = (
 
 UNITS = (*SERIAL, *PARALLEL)
 
-TASK_ROWS = 122_880.0  # rows of a task where the plan names no partitions: a row group
-SPILLS_FROM = 0.3  # share of the memory from which on the input of one operator goes to disk
-WARM_POWER = 1.1  # A query pays (1 + queries before) ** -WARM_POWER of what a cold engine costs
+TASK_ROWS = 122_880.0  # rows of a task if the plan names no partitions: a row group
+SPILLS_FROM = 0.3  # share of the memory above which the input of an operator spills to disk
+WARM_POWER = 1.1  # the share of a cold engine's cost is (1 + queries before) ** -WARM_POWER
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -91,7 +91,7 @@ Mask = NDArray[np.bool_]
 class WorkflowColumns:
     """The columns of a workflow as arrays, one row per operator in a topological order.
 
-    Several workflows beside each other are one that falls apart.
+    Several workflows form one graph that is not connected.
     """
 
     edges: Ints
@@ -111,7 +111,7 @@ class WorkflowColumns:
 
     @classmethod
     def of(cls, *parts: tuple[Workflow, Sequence[int]]) -> "WorkflowColumns":
-        """The columns of workflows, one after the other, the operators of each in its order."""
+        """Return the columns of workflows in sequence, the operators of each in its order."""
         discrete: list[tuple[int, ...]] = []
         measured: list[tuple[float, ...]] = []
         edges: list[tuple[int, int]] = []
@@ -157,11 +157,11 @@ class WorkflowColumns:
 
     @property
     def output_bytes(self) -> Floats:
-        """Bytes that each operator hands on."""
+        """Output bytes of each operator."""
         return self.rows * self.row_bytes
 
     def of_inputs(self, values: Floats) -> Floats:
-        """Per operator the sum of its inputs' values; of a source its own."""
+        """Return for each operator the sum of its inputs' values, for a source its own value."""
         return np.where(
             self.parents == 0,
             values,
@@ -170,7 +170,7 @@ class WorkflowColumns:
 
     @property
     def largest_input_rows(self) -> Floats:
-        """Rows of each operator's largest input; of a source its own."""
+        """Return the rows of each operator's largest input, for a source its own rows."""
         largest = np.where(self.parents == 0, self.rows, 0.0)
         np.maximum.at(largest, self.edges[1], self.rows[self.edges[0]])
         return largest
@@ -192,12 +192,12 @@ class Placements:
 
 
 def sum_by_row(rows: Ints, values: Floats, count: int) -> Floats:
-    """Per row from 0 to `count` - 1 the sum of the values that name it."""
+    """Return for each row from 0 to `count` - 1 the sum of the values that name it."""
     return np.bincount(rows, weights=values, minlength=count).astype(np.float64)
 
 
 def _one_of(*kinds: OperatorKind) -> Mask:
-    """By the number of a kind, whether it is one of `kinds`."""
+    """Return by kind number whether the kind is one of `kinds`."""
     return np.isin(np.arange(len(OperatorKind)), [int(kind) for kind in kinds])
 
 
@@ -218,9 +218,9 @@ _MOST_CORES = 10**9
 
 
 class Resources(Protocol):
-    """The facts of an `execution.ClusterConfig` for features and prices, positive and finite.
+    """The facts of an `execution.ClusterConfig` for features and costs, positive and finite.
 
-    A protocol, because `execution` is built on this package and not the other way round.
+    It is a protocol, because `execution` imports this package.
     """
 
     @property
@@ -237,14 +237,14 @@ class Resources(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostCoefficients:
-    """Seconds for a unit of work."""
+    """Seconds per unit of work."""
 
     seconds: Floats  # float64 [platforms, units], core seconds for the parallel ones, at least 0
     speedup: Floats  # float64 [platforms], in [0, 1]: n cores do the work of n ** speedup
 
     @classmethod
     def of(cls, content: Mapping[str, Mapping[str, float]]) -> Self:
-        """Return the prices of each platform by name; a unit without a price is free."""
+        """Return the coefficients of each platform by name; 0 for a unit without one."""
         seconds = np.zeros((len(Platform), len(UNITS)))
         speedup = np.zeros(len(Platform))
         for platform in Platform:
@@ -257,18 +257,18 @@ class CostCoefficients:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """The units of work of plans of one workflow, whatever they cost."""
+    """The units of work of plans of one workflow, without their cost."""
 
-    units: Floats  # float64 [operators, units] of each operator, whichever platform it runs on
-    tasks: Floats  # float64 [operators], that may share its work
+    units: Floats  # units of each operator on any platform, float64 [operators, units]
+    tasks: Floats  # tasks that share the work of each operator, float64 [operators]
     # Float64 [plans, platforms], units of `start` and, in the second half of the columns, of
     # `first_query`.
     starts: Floats
-    # Float64 [plans, operators, 2], edges in from other platforms and bytes over them.
+    # Edges in from other platforms and bytes over them, float64 [plans, operators, 2].
     switches: Floats
     platforms: Ints  # int64 [plans, operators]
-    cores: int  # of the machine
-    speed: float  # of one core
+    cores: int  # cores of the machine
+    speed: float  # speed of one core
 
     @classmethod
     def of(cls, columns: WorkflowColumns, placed: Placements, machine: Resources) -> Self:
@@ -289,10 +289,10 @@ class Work:
         )
 
     def log_seconds(self, prices: CostCoefficients) -> Floats:
-        """Return natural log of the seconds, [plans], within the public bounds of run times."""
+        """Return the natural log of the seconds, [plans], within the public bounds."""
         serial_units = self.units[:, : len(SERIAL)]
         parallel_units = self.units[:, len(SERIAL) :]
-        # Sums, not matrix products: the same bits under every BLAS.
+        # Sums have the same bits under every BLAS, matrix products do not.
         serial = _priced(serial_units, prices.seconds[:, : len(SERIAL)])
         parallel = _priced(parallel_units, prices.seconds[:, len(SERIAL) :])
         shared = np.minimum(self.cores, self.tasks)[:, None] ** prices.speedup[None, :]
@@ -311,20 +311,23 @@ class Work:
 def analytic_log_seconds(
     columns: WorkflowColumns, placed: Placements, machine: Resources
 ) -> Floats:
-    """Return natural log of the seconds of each plan at the prices that ship, [plans]."""
+    """Return the natural log of the seconds of each plan with shipped coefficients, [plans]."""
     return Work.of(columns, placed, machine).log_seconds(shipped_prices())
 
 
 def analytic_log_seconds_of_many(
     columns: WorkflowColumns, placed: Placements, machines: Sequence[Resources], sizes: Ints
 ) -> Floats:
-    """Estimate several workflows, each with one plan on its machine, [workflows].
+    """Return the natural log of the seconds of several workflows, each with one plan.
 
     Args:
-        columns: of all workflows.
-        placed: of one plan of them together.
-        machines: of each workflow.
-        sizes: operators of each workflow.
+        columns: columns of all workflows.
+        placed: placements of one plan of all workflows together.
+        machines: the machine of each workflow.
+        sizes: the number of operators of each workflow.
+
+    Returns:
+        [workflows], within the public bounds.
     """
 
     def by_operator(values: Sequence[float]) -> Floats:
@@ -354,30 +357,30 @@ def analytic_log_seconds_of_many(
 
 @lru_cache(maxsize=1)
 def shipped_prices() -> CostCoefficients:
-    """Return the prices that ship with fedperf."""
+    """Return the coefficients that ship with fedperf."""
     return CostCoefficients.of(json.loads(PRICES_PATH.read_bytes()))
 
 
 def _priced(units: Floats, prices: Floats) -> Floats:
-    """[operators, platforms]."""
+    """Return the cost of each operator on each platform, [operators, platforms]."""
     return np.asarray((units[:, None, :] * prices[None]).sum(axis=2))
 
 
 def _cold(queries_before: int) -> float:
-    """Share of a cold engine's cost; steps at powers of two, so that repeats look alike."""
+    """Return the share of a cold engine's cost. Steps at powers of two make repeats equal."""
     stepped = 2.0 ** math.floor(math.log2(1 + queries_before))
     return float(stepped**-WARM_POWER)
 
 
 def _tasks(columns: WorkflowColumns, sizes: Ints | None = None) -> Floats:
-    """Tasks that may share each operator's work: its partitions, its inputs', or row groups.
+    """Return the tasks of each operator: its partitions, its inputs', or row groups.
 
-    A table that is sent to all has one partition; what it is joined with keeps its own. In a
-    workflow that tells no partitions every operator has its row groups.
+    A broadcast table has one partition, and the other input of its join keeps its own. In a
+    workflow without partitions every operator has its row groups.
 
     Args:
-        columns: of one workflow, or of several.
-        sizes: operators of each of several.
+        columns: columns of one or several workflows.
+        sizes: the number of operators of each workflow, if there are several.
     """
     parent, child = columns.edges
     by_rows = np.maximum(1.0, np.ceil(columns.largest_input_rows / TASK_ROWS))
@@ -385,20 +388,20 @@ def _tasks(columns: WorkflowColumns, sizes: Ints | None = None) -> Floats:
         return by_rows
     is_told = (columns.parents > 0) | (columns.partitions > 0)
     partitions = np.where(is_told, columns.partitions, by_rows)
-    for edge in np.argsort(child, kind="stable"):  # children stand behind their parents
+    for edge in np.argsort(child, kind="stable"):  # children come after their parents
         below = child[edge]
         if columns.partitions[below] == 0:
             partitions[below] = max(partitions[below], partitions[parent[edge]])
     if sizes is None:
         return partitions
-    tells = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
-    return np.where(np.repeat(tells, sizes), partitions, by_rows)
+    has_partitions = np.maximum.reduceat(columns.partitions > 0, np.cumsum(sizes) - sizes)
+    return np.where(np.repeat(has_partitions, sizes), partitions, by_rows)
 
 
 def _units(
     columns: WorkflowColumns, tasks: Floats, cold: float | Floats, memory_bytes: float | Floats
 ) -> Floats:
-    """[operators, UNITS], but for starts and switches, which platforms decide."""
+    """Return [operators, UNITS] without start-up and switches, which depend on platforms."""
     count = len(columns.rows)
     every, kind = np.arange(count), columns.kind
     is_source = columns.parents == 0
@@ -434,7 +437,7 @@ def _units(
 
 
 def _weighted_rows(columns: WorkflowColumns, rows_in: Floats) -> Floats:
-    """Rows that each operator handles, times how often it handles them."""
+    """Return the rows of each operator, times the number of its passes over them."""
     parent, child = columns.edges
     work = rows_in.copy()
     work *= 1 + np.where(_ITERATES[columns.kind], columns.iterations, 0.0)
@@ -449,7 +452,7 @@ def _weighted_rows(columns: WorkflowColumns, rows_in: Floats) -> Floats:
 
 
 def _switches(columns: WorkflowColumns, placed: Placements) -> Floats:
-    """[plans, operators, 2]."""
+    """Return edges in from other platforms and bytes over them, [plans, operators, 2]."""
     plans, count = placed.platforms.shape
     plan, edge = np.nonzero(placed.switch)
     parent, child = columns.edges[:, edge]

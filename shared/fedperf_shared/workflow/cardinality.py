@@ -1,10 +1,10 @@
-"""Plans before their run: known facts of sources and operators, and estimates for the rest.
+"""Estimated cardinalities for plans before their run.
 
-Before a run people know the operators, the sources with their rows and bytes, and the resources.
-Rows between operators, the partitions of a shuffle and the shares of keys are known only after it.
-`plan_with_estimated_cardinalities` is what a predictor may see of a plan that never ran. Its rows
-are estimates of textbooks (System R's default selectivities; Selinger et al., SIGMOD 1979, table
-1), so that a model can learn how far these are off.
+The operators, the sources with their rows and bytes, and the resources are available before a run.
+Rows between operators, the partitions of a shuffle and the shares of keys are measured by it.
+`plan_with_estimated_cardinalities` is the input of predictors for a plan that never ran. Its rows
+are estimates with System R's default selectivities (Selinger et al., SIGMOD 1979, table 1). Models
+can learn the errors of these estimates.
 """
 
 import math
@@ -21,10 +21,10 @@ from fedperf_shared.workflow.vocabulary import (
     OperatorKind,
 )
 
-GROUPED_POWER = 0.5  # n rows are taken to fall into n ** GROUPED_POWER groups
-DEFAULT_ROW_BYTES = 64.0  # width of a row whose width is unknown
+GROUPED_POWER = 0.5  # estimated number of groups of n rows: n ** GROUPED_POWER
+DEFAULT_ROW_BYTES = 64.0  # width of a row of unknown width
 
-# Rows out for a row of the largest input; 1 for the rest: a join has those of its facts.
+# Output rows per row of the largest input; 1 for other kinds, such as a join with a fact table.
 _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.FILTER: 1 / 3, OperatorKind.SAMPLE: 1 / 3, OperatorKind.FLATMAP: 3.0}
 )
@@ -32,7 +32,7 @@ _SHARES: Mapping[OperatorKind, float] = MappingProxyType(
 _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
-# Kinds whose rows do not follow from those that they read, and tell of work.
+# Kinds whose work depends on output rows that their input rows do not determine.
 _UNSURE = frozenset(
     {
         OperatorKind.FILTER,
@@ -49,36 +49,38 @@ _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
 _JOINS = frozenset({OperatorKind.JOIN, OperatorKind.CROSS})
 
 
-def known_before(operator: Operator) -> bool:
-    """Return whether an operator's rows are known before a run, as a source's are."""
+def has_rows_before_run(operator: Operator) -> bool:
+    """Return whether an operator's rows are available before a run, as for a source."""
     return not operator.inputs and operator.kind in SOURCE_KINDS
 
 
 def plan_with_estimated_cardinalities(plan: Plan) -> Plan:
     """Return the plan with estimates in place of values that only a run measures.
 
-    A source behind which a filter stands keeps the rows that it reads; widths stay, as the
-    columns of an operator are known.
+    A source with a filter keeps the rows that it reads. Row widths stay, because the columns of an
+    operator are available before a run.
     """
     return Plan(workflow_before(plan.workflow), plan.platforms)
 
 
 def workflow_before(workflow: Workflow) -> Workflow:
     """Return the workflow with estimated cardinalities."""
-    unknown = [place for place, each in enumerate(workflow.operators) if not known_before(each)]
+    unknown = [
+        place for place, each in enumerate(workflow.operators) if not has_rows_before_run(each)
+    ]
     return with_estimates(workflow, unknown)
 
 
 def with_estimates(
     workflow: Workflow, rows: Collection[int], widths: Collection[int] = ()
 ) -> Workflow:
-    """Return the workflow with estimates for what is not known of some operators.
+    """Return the workflow with estimates for unknown values of some operators.
 
     Args:
-        workflow: its other operators are taken as they are.
-        rows: positions of operators whose counts only a run tells: their rows, the
-            partitions of an exchange, the share of distinct keys.
-        widths: positions of operators whose width is not known.
+        workflow: a workflow, whose other operators are not changed.
+        rows: positions of operators with unknown counts: their rows, the partitions of an
+            exchange, and the share of distinct keys.
+        widths: positions of operators of unknown width.
     """
     operators, ones = list(workflow.operators), _planned_as_one(workflow)
     for position in topological_order(workflow):
@@ -123,9 +125,9 @@ def _estimated(operator: Operator, input_rows: Sequence[float]) -> Operator:
 
 
 def _planned_as_one(workflow: Workflow) -> frozenset[int]:
-    """Exchanges into one partition by plan: a table sent to all, or all rows to one place.
+    """Return exchanges that are planned with one partition: broadcasts and collections.
 
-    Other exchanges had one partition because a run counted that this was enough.
+    Other exchanges have one partition because a run found this sufficient.
     """
     operators, positions = workflow.operators, set[int]()
     for reader in operators:

@@ -2,8 +2,8 @@
 
 The schema is versioned and has reserved slots, so that a new platform or kind never changes a
 tensor's shape across a federation. Every scale is a public constant, and every feature is clamped
-to [-`FEATURE_LIMIT`, `FEATURE_LIMIT`]. So no valid plan can give a non-finite or unbounded feature,
-and nothing is ever normalised by the data. Names, literals and values of keys cannot enter, because
+to [-`FEATURE_LIMIT`, `FEATURE_LIMIT`]. So every valid plan has finite and bounded features, and
+nothing is normalised by the data. Names, literals and values of keys cannot enter, because
 a `Plan` holds none.
 
 L(x) = ln(1 + x). Operator features:
@@ -32,18 +32,22 @@ Plan features:
     31-34  columns / 10, share of the top key, distinct ratio, null ratio
     35-38  L(cores) / 5, ln(GiB) / 5, 1 + log2(nodes), machine speed
 
-Beside these 102 numbers stands the answer of the analytic cost model (`analytic_cost`): a first
-guess, which a cost model corrects.
+`Features` holds these 102 numbers and the prediction of the analytic cost model (`analytic_cost`),
+which a cost model corrects.
 
-An edge counts as a switch where both its ends have a platform and the two differ.
+An edge counts as a switch if both its ends have a platform and the two differ.
 
-`flatten` gives trees and linear models one flat vector per plan (in the manner of Robopt).
-It forgets the edges: per (kind, named platform) it holds the number of
-operators, the sum of their log input rows and of their log output rows; then
-sums of a few operator features over the whole plan; the log seconds of the analytic cost
-model; then the 39 plan features.
-Operators on a platform without a name (`OTHER`, `UNASSIGNED`) count only in the sums.
-Bounded, because the features are and a plan has at most `MAX_OPERATORS` operators.
+`flatten` returns one flat vector per plan for trees and linear models, as Robopt does. It has no
+edges. In this order it holds:
+
+- for each (kind, named platform) the number of operators, the sum of their log input rows and the
+  sum of their log output rows
+- sums of a few operator features over the whole plan
+- the log seconds of the analytic cost model
+- the 39 plan features.
+
+Operators on a platform without a name (`OTHER`, `UNASSIGNED`) count only in the sums. The vector is
+bounded, because the features are and a plan has at most `MAX_OPERATORS` operators.
 """
 
 import math
@@ -79,7 +83,7 @@ FEATURE_SCHEMA_VERSION = 2
 OPERATOR_FEATURES = 63
 PLAN_FEATURES = 39
 RESOURCE_FEATURES = 4  # the last of a plan's features
-# No feature is larger in magnitude; only absurd plans reach it (depth 192, 16 parents).
+# Bound on the magnitude of a feature. Only absurd plans reach it (depth 192, 16 parents).
 FEATURE_LIMIT = 16.0
 
 _KIND, _CLASS, _PLATFORM, _THREADS, _COMPLEXITY = 0, 24, 28, 44, 46
@@ -89,7 +93,7 @@ Float32Array = NDArray[np.float32]
 
 
 class InvalidFeaturesError(InvalidInputError):
-    """Features have a wrong shape or hold a value that no plan can give."""
+    """Raised for features of a wrong shape, or with a value that no plan has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,10 +102,10 @@ class Features:
 
     operators: Float32Array  # float32 [operators, 63]
     plan: Float32Array  # float32 [39]
-    # Int64 [2, edges], rows of parent and child; repeated where a child reads one parent twice.
+    # Rows of parent and child, int64 [2, edges]; repeated if a child reads one parent twice.
     edges: NDArray[np.int64]
-    order: tuple[int, ...]  # for every row the operator's position in `plan.workflow.operators`
-    analytic_log_seconds: float  # of the analytic cost model, within `FEATURE_LIMIT`
+    order: tuple[int, ...]  # position of each row's operator in `plan.workflow.operators`
+    analytic_log_seconds: float  # analytic cost model's prediction, within `FEATURE_LIMIT`
 
     def __post_init__(self) -> None:
         count = len(self.order)
@@ -121,7 +125,7 @@ class Features:
 
 
 def featurize(plan: Plan, cluster: Resources) -> Features:
-    """Return the features of `plan` on `cluster`, the same however its operators are numbered."""
+    """Return the features of `plan` on `cluster`, the same for any order of its operators."""
     [features] = featurize_assignments(plan.workflow, [plan.platforms], cluster)
     return features
 
@@ -131,7 +135,7 @@ def featurize_assignments(
 ) -> list[Features]:
     """Featurize plans of one workflow, each with its platforms, in their order.
 
-    What does not depend on platforms is computed once per topological order; mostly all
+    Features that do not depend on platforms are computed once per topological order. Most
     assignments share one.
     """
     orders = topological_orders(workflow, assignments)
@@ -152,7 +156,7 @@ def featurize_assignments(
 def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list[Features]:
     """Featurize plans of any workflows, each on its cluster, several times as fast.
 
-    Sums over a plan may be rounded otherwise, before features become float32.
+    Sums over a plan may be rounded differently, before features become float32.
     """
     if not plans:
         return []
@@ -186,7 +190,7 @@ def featurize_many(plans: Sequence[Plan], clusters: Sequence[Resources]) -> list
 
 
 def _operator_rows(columns: WorkflowColumns, placed: Placements, cluster: Resources) -> Floats:
-    """[plans, operators, 63]: the same for all but what platforms decide."""
+    """Return [plans, operators, 63]. Only features of platforms differ among plans."""
     plans, count = placed.platforms.shape
     rows = np.repeat(_rows_without_platforms(columns, cluster)[None], plans, axis=0)
     rows[np.arange(plans)[:, None], np.arange(count), _PLATFORM + placed.platforms] = 1
@@ -230,7 +234,7 @@ def _rows_without_platforms(columns: WorkflowColumns, cluster: Resources) -> Flo
 def _plan_rows(
     columns: WorkflowColumns, placed: Placements, sources: SourceStatistics, cluster: Resources
 ) -> Floats:
-    """[plans, 39]: the same for all but what platforms decide."""
+    """Return [plans, 39]. Only features of platforms differ among plans."""
     plans, count = placed.platforms.shape
     rows = np.repeat(_row_without_platforms(columns, sources, cluster)[None], plans, axis=0)
     per_platform = (placed.platforms[:, :, None] == np.arange(len(Platform))).sum(axis=1)
@@ -309,7 +313,7 @@ PLAN_COLUMNS = np.setdiff1d(
 
 
 def flatten(features: Features) -> Float32Array:
-    """Return the flat vector of a plan that has been featurized already, float32 [629]."""
+    """Return the flat vector of a featurized plan, float32 [629]."""
     operators = features.operators.astype(np.float64)
     kind = operators[:, 0:24]
     platform = operators[:, 28:36]
@@ -326,7 +330,7 @@ _GIB = 2.0**30
 
 
 def machine_features(cluster: Resources) -> tuple[float, ...]:
-    """Plan features 35 to 38."""
+    """Return plan features 35 to 38."""
     return (
         math.log1p(cluster.cores) / 5,
         math.log(cluster.memory_bytes / _GIB) / 5,
@@ -347,12 +351,12 @@ def fill_plan_rows(
     """Fill the features of several plans, [plans, 39].
 
     Args:
-        rows: to be filled.
-        columns: of all their workflows, one after the other.
-        placed: of their platforms, as of one plan.
-        plans: of which workflow each is.
-        sizes: operators of each.
-        clusters: of each.
+        rows: the array to fill.
+        columns: columns of all their workflows in sequence.
+        placed: placements of all plans, as of one plan.
+        plans: index of the plan of each operator.
+        sizes: number of operators of each plan.
+        clusters: cluster of each plan.
     """
     count, begins = len(plans), np.cumsum(sizes) - sizes
     plan = np.repeat(np.arange(count), sizes)

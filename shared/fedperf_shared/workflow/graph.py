@@ -2,7 +2,7 @@
 
 A `Workflow` is a directed acyclic graph of operators with the sizes that flow
 between them, free of any platform, name, literal or path. A `Plan` adds one
-platform per operator. Both refuse to exist when they are not well formed.
+platform per operator. Both raise an error if they are malformed.
 """
 
 import math
@@ -24,24 +24,24 @@ from fedperf_shared.workflow.vocabulary import (
 
 
 class InvalidWorkflowError(InvalidInputError):
-    """A workflow or plan is not well formed; the message names the operator."""
+    """Raised for a malformed workflow or plan. The message names the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One operator of a workflow."""
 
-    kind: OperatorKind  # what it does
+    kind: OperatorKind  # its operation
     operator_class: OperatorClass  # the kind of analysis it belongs to
     inputs: tuple[int, ...] = ()  # positions of its parents in `Workflow.operators`
-    output_rows: float = 0.0  # rows that it hands on, measured or estimated
+    output_rows: float = 0.0  # output rows, actual or estimated
     row_bytes: float = 0.0  # mean width of an output row in bytes
-    # Growth of the user code inside, `NONE` where there is none.
+    # Growth of the user code inside, `NONE` without any.
     complexity: Complexity = Complexity.NONE
     code_steps: int = 0  # elementary steps of that user code per row
     iterations: int = 0  # rounds of an iterative operator, 0 elsewhere
     key_distinct_ratio: float = 0.0  # distinct values / rows of its grouping or join key, in [0, 1]
-    partitions: int = 0  # parallel partitions that it was given, 0 where the engine decides
+    partitions: int = 0  # configured parallel partitions, 0 if the engine decides
 
     def __post_init__(self) -> None:
         if self.kind in RESERVED_KINDS:
@@ -55,7 +55,7 @@ class Operator:
 
     @property
     def output_bytes(self) -> float:
-        """Bytes that it hands on."""
+        """Output bytes."""
         return self.output_rows * self.row_bytes
 
 
@@ -78,15 +78,14 @@ class SourceStatistics:
 class Workflow:
     """A directed acyclic graph of operators, free of platforms.
 
-    Operators may stand in any order; `topology.topological_order` gives the one
-    that every consumer uses.
+    Operators may be in any order. All consumers use that of `topology.topological_order`.
     """
 
-    operators: tuple[Operator, ...]  # what it does
-    # What is known of its inputs together.
+    operators: tuple[Operator, ...]
+    # Statistics of all sources together.
     sources: SourceStatistics = field(default_factory=SourceStatistics)
-    # Whether some rows are, that do not follow from what is known (see `estimates`). A question's;
-    # no execution, message or feature has it.
+    # Whether some rows are estimates (see `cardinality`). Only prediction queries set it. It is not
+    # part of executions, messages and features.
     rows_are_estimates: bool = False
 
     def __post_init__(self) -> None:
@@ -124,12 +123,12 @@ class Workflow:
 
     @property
     def source_rows(self) -> float:
-        """Rows of all sources: the size of a workflow."""
+        """Rows of all sources, the input size of the workflow."""
         return sum(each.output_rows for each in self.operators if not each.inputs)
 
     @property
     def source_bytes(self) -> float:
-        """Bytes that all sources return."""
+        """Output bytes of all sources."""
         return sum(each.output_bytes for each in self.operators if not each.inputs)
 
 

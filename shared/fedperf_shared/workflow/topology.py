@@ -1,9 +1,9 @@
 """The canonical order of a workflow's operators, their depths and heights, and its fingerprint.
 
-Parents come before children. The order depends on the graph alone, not on how it was written
-down: operators are sorted by (depth, kind), then by sizes and neighbours as colour refinement
-distinguishes them, then by platform where platforms are given. Operators that are still tied look
-the same to GGFN, whose attention layers distinguish no more than colour refinement does. They are
+Parents come before children. The order depends on the graph alone, not on the order of
+`Workflow.operators`. Operators are sorted by (depth, kind), then by sizes and neighbours as colour
+refinement distinguishes them, then by platform where platforms are given. Remaining ties look the
+same to GGFN, whose attention layers distinguish no more than colour refinement does. They are
 sorted by position. One canonical order makes the sequence model of GGFN a function of the plan,
 although a graph without cycles has many topological orders.
 
@@ -94,7 +94,7 @@ def fingerprint(workflow: Workflow) -> str:
 def topological_order(
     workflow: Workflow, platforms: Sequence[Platform] | None = None
 ) -> tuple[int, ...]:
-    """Positions of the operators, parents before children; `platforms`: one per operator."""
+    """Return positions of operators, parents before children; `platforms` has one for each."""
     depth = depths(workflow)
     places = [(depth[p], int(o.kind)) for p, o in enumerate(workflow.operators)]
     if len(set(places)) == len(places):  # the common case: nothing to refine
@@ -116,7 +116,7 @@ def topological_orders(
     orders: dict[tuple[Platform, ...], tuple[int, ...]] = {}
     orders_by_workflow = []
     for platforms in assignments:
-        of_tied = tuple(platforms[position] for position in tied)  # no other platform counts
+        of_tied = tuple(platforms[position] for position in tied)  # only these affect the order
         if of_tied not in orders:
             orders[of_tied] = topological_order(workflow, platforms)
         orders_by_workflow.append(orders[of_tied])
@@ -124,7 +124,7 @@ def topological_orders(
 
 
 def _tied(workflow: Workflow) -> list[int]:
-    """Operators that the workflow alone does not tell apart."""
+    """Return operators that the workflow alone does not distinguish."""
     depth = depths(workflow)
     places = Counter((depth[p], o.kind) for p, o in enumerate(workflow.operators))
     if len(places) == len(depth):
@@ -135,12 +135,12 @@ def _tied(workflow: Workflow) -> list[int]:
 
 
 def depths(workflow: Workflow) -> tuple[int, ...]:
-    """Longest way from a source to each operator; 0 for a source."""
+    """Return the longest path from a source to each operator; 0 for a source."""
     return _longest_ways([operator.inputs for operator in workflow.operators])
 
 
 def heights(workflow: Workflow) -> tuple[int, ...]:
-    """Longest way from each operator to a sink; 0 for a sink."""
+    """Return the longest path from each operator to a sink; 0 for a sink."""
     return _longest_ways(workflow.children)
 
 
@@ -156,7 +156,7 @@ def _in_order(behind: Sequence[tuple[int, ...]]) -> Sequence[int]:
     """Return all positions, each after those that are `behind` it."""
     places = range(len(behind))
     if all(other < node for node in places for other in behind[node]):
-        return places  # as workflows are mostly written down
+        return places  # the usual order of workflows
     if all(other > node for node in places for other in behind[node]):
         return places[::-1]
     order: dict[int, None] = {}

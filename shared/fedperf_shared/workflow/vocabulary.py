@@ -8,7 +8,7 @@ from enum import IntEnum, unique
 
 from fedperf_shared.errors import InvalidInputError
 
-MAX_OPERATORS = 512  # plans with more operators are refused at the door of the store
+MAX_OPERATORS = 512  # the store refuses plans with more operators
 MAX_ROWS = 1e12
 MAX_ROW_BYTES = 1e6
 MAX_ITERATIONS = 10_000
@@ -19,7 +19,7 @@ MIN_RUNTIME_SECONDS = 1e-4
 
 @unique
 class OperatorKind(IntEnum):
-    """The operation of an operator, whatever engine does it."""
+    """The operation of an operator, on any engine."""
 
     FILE_SOURCE = 0
     TABLE_SOURCE = 1
@@ -59,7 +59,7 @@ class OperatorClass(IntEnum):
 
 @unique
 class Platform(IntEnum):
-    """An engine that an operator can run on; `SKLEARN` stands for scikit-learn with scipy."""
+    """An engine that an operator can run on. `SKLEARN` is scikit-learn with scipy."""
 
     DUCKDB = 0
     POLARS = 1
@@ -80,18 +80,18 @@ def platform_of(name: str) -> Platform:
     """Return the platform of that name, in any case.
 
     Raises:
-        InvalidInputError: there is none; the message lists them.
+        InvalidInputError: the name is unknown. The message lists all names.
     """
     names = {each.name.lower(): each for each in Platform if not each.name.startswith("RESERVED")}
     if name.lower() not in names:
         listed = ", ".join(each for each in names if names[each] is not Platform.UNASSIGNED)
-        raise InvalidInputError(f"unknown platform {name!r}; known are {listed}")
+        raise InvalidInputError(f"unknown platform {name!r}; expected one of {listed}")
     return names[name.lower()]
 
 
 @unique
 class Complexity(IntEnum):
-    """The growth of the user code's work inside an operator with its input."""
+    """The growth of an operator's user-code work with its input."""
 
     NONE = 0
     LOGARITHMIC = 1
@@ -99,11 +99,11 @@ class Complexity(IntEnum):
     SUPER_LINEAR = 3
 
 
-# Code steps of a source that reads a row from text (CSV, JSON), which no engine does at the speed
-# of columns.
+# Code steps of a source that parses a row of text (CSV, JSON). Every engine reads text more slowly
+# than columns.
 PARSES_TEXT = 31
 
-RUNS_PYTHON = 1023  # code steps of an operator that hands its rows to an interpreter of Python
+RUNS_PYTHON = 1023  # code steps of an operator that sends its rows to a Python interpreter
 SOURCE_KINDS = frozenset({OperatorKind.FILE_SOURCE, OperatorKind.TABLE_SOURCE})
 RESERVED_KINDS = frozenset({OperatorKind.RESERVED_1, OperatorKind.RESERVED_2})
 RESERVED_PLATFORMS = frozenset({Platform.RESERVED_1, Platform.RESERVED_2})

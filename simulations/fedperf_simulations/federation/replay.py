@@ -80,7 +80,7 @@ class _History:
             schedules = select(ScheduleRow).where(ScheduleRow.period_start == start)
             rows += [(each.declared_at, each) for each in session.scalars(schedules)]
             queries = select(QueryRow).where(QueryRow.period_start == start)
-            rows += [(each.asked_at, each) for each in session.scalars(queries)]
+            rows += [(each.designed_at, each) for each in session.scalars(queries)]
             announced = select(RegimeRow).where(RegimeRow.cause == RegimeTrigger.DECLARED)
             rows += [(each.declared_at, each) for each in session.scalars(announced)]
             reports = select(ReportRow).where(ReportRow.period_start == start)

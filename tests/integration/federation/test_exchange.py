@@ -298,7 +298,7 @@ def test_exchange_status_lists_regime_at_once_and_its_reference_a_window_later(
         registry.add_version(session, SmallFormat(), arrays, at=before, promoted=True)
         assert declare(session, period, RegimeTrigger.DECLARED, at=before).reference_version == 2
     status = exchange.status()
-    assert (status.epoch_starts, status.reference_version) == ((period.start,), 1)
+    assert (status.regime_starts, status.reference_version) == ((period.start,), 1)
     with scene.server.database.transaction() as session:
         row = session.query(RegimeRow).one()
         row.begins_at = period.start - period.window

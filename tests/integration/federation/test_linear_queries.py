@@ -77,13 +77,13 @@ def exchange(scene: Scene) -> Iterator[ExchangeClient]:
 
 def asked(scene: Scene, exchange: ExchangeClient) -> CellQuery:
     scene.ask()
-    question = exchange.question(DIRECTED)
-    assert question is not None
-    return question
+    query = exchange.linear_query(DIRECTED)
+    assert query is not None
+    return query
 
 
-def answer(question: CellQuery) -> DirectedReport:
-    return cell_report(WORKLOADS, question, SeededNoise(), slot=DIRECTED, parameters=PARAMETERS)
+def answer(query: CellQuery) -> DirectedReport:
+    return cell_report(WORKLOADS, query, SeededNoise(), slot=DIRECTED, parameters=PARAMETERS)
 
 
 def hand_in(exchange: ExchangeClient, organization: Organization, report: DirectedReport) -> None:
@@ -93,10 +93,10 @@ def hand_in(exchange: ExchangeClient, organization: Organization, report: Direct
 def test_exchange_serves_linear_query_and_counts_its_report_once(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
-    assert exchange.question(DIRECTED) is None
-    question = asked(scene, exchange)
-    assert (question.slot, question.reference_version) == (DIRECTED, 1)
-    signed = scene.acme.sign(codec.encode_release(answer(question)))
+    assert exchange.linear_query(DIRECTED) is None
+    query = asked(scene, exchange)
+    assert (query.slot, query.reference_version) == (DIRECTED, 1)
+    signed = scene.acme.sign(codec.encode_release(answer(query)))
     assert exchange.submit(signed) == exchange.submit(signed)
     assert evidence(scene.server.database, scene.table, window=0).reports == 1
     assert scene.counted() == {}
@@ -105,12 +105,12 @@ def test_exchange_serves_linear_query_and_counts_its_report_once(
 def test_exchange_serves_same_linear_query_to_all_organizations(
     scene: Scene, exchange: ExchangeClient, tmp_path: Path
 ) -> None:
-    question = asked(scene, exchange)
+    query = asked(scene, exchange)
     other = admit(tmp_path, scene.server.invite("Other"), "other", None)
     with other.exchange() as client:
-        theirs = client.question(DIRECTED)
+        theirs = client.linear_query(DIRECTED)
     assert theirs is not None
-    assert codec.encode_question(theirs) == codec.encode_question(question)
+    assert codec.encode_cell_query(theirs) == codec.encode_cell_query(query)
 
 
 def test_exchange_refuses_bad_directed_reports_and_counts_each_reason(
@@ -140,18 +140,18 @@ def test_linear_query_with_norm_above_one_is_refused_by_the_client(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
     """The query holds directions of twice the length, so a workload could send norm 2."""
-    honest = codec.QUESTION_OR_NONE
+    honest = codec.CELL_QUERY_OR_NONE
 
-    def longer(question: CellQuery | None) -> exchange_pb2.Question:
-        message = honest.write(question)
+    def longer(query: CellQuery | None) -> exchange_pb2.Question:
+        message = honest.write(query)
         message.directions[:] = [2 * each for each in message.directions]
         return message
 
     scene.ask()
-    call = services.EXCHANGE["question"]  # the running server holds a reference to this object
+    call = services.EXCHANGE["linear_query"]  # the running server holds a reference to this object
     object.__setattr__(call, "reply", replace(honest, write=longer))
     try:
         with pytest.raises(InvalidInputError, match="a workload could send a vector of norm"):
-            exchange.question(DIRECTED)
+            exchange.linear_query(DIRECTED)
     finally:
         object.__setattr__(call, "reply", honest)

@@ -52,7 +52,7 @@ from fedperf_shared.releases.release import (
     SizeClass,
     SlotKey,
 )
-from fedperf_shared.wire.codec import decode_question, decode_release
+from fedperf_shared.wire.codec import decode_cell_query, decode_release
 from tests.integration.organizations.deployments import (
     Program,
     Stage,
@@ -340,7 +340,7 @@ def test_directed_slot_gets_one_linear_query_and_a_matching_report(season: Seaso
     assert [(row.version, row.window, row.index) for row in asked] == [
         (window + 1, window, 1) for window in range(WINDOWS)
     ]
-    questions = [decode_question(row.payload) for row in asked]
+    questions = [decode_cell_query(row.payload) for row in asked]
     # The first reports moved the center. Responses of a window move the next one's center.
     assert all(np.abs(each.center).max() > 0 for each in questions)
     assert np.abs(questions[0].center - questions[1].center).max() > 0

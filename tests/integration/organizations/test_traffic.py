@@ -59,7 +59,7 @@ from fedperf_shared.model.architecture import Weights
 from fedperf_shared.model.public_plans import anchors_of, load_public_plans
 from fedperf_shared.releases.period import Period, ReleaseCalendar, SlotTimes
 from fedperf_shared.releases.release import SignedRelease, SizeClass, SlotKey
-from tests.fakes.linearized_queries import make_tangent_question
+from tests.fakes.linearized_queries import make_linearized_query
 from tests.fakes.rounds import Keeping, tangent_avg, task_of
 from tests.integration.organizations.deployments import (
     join,
@@ -266,7 +266,7 @@ def seconds_to_warm_up(training: TaskRunner, directory: Path) -> float:
     began = time.monotonic()
     arrays = tuple(pretrained.load_pretrained_model().arrays.values())
     anchors = anchors_of(load_public_plans())
-    question = make_tangent_question(len(anchors))
+    question = make_linearized_query(len(anchors))
     training(LinearizedTask(directory / "nothing", arrays, question, anchors))
     plan_schedule(parse_policy(tomllib.loads(POLICY), "test"), calendar(whole_second(now()), 1.0))
     return time.monotonic() - began

@@ -320,7 +320,7 @@ def predict_plan(
         for run in runs:
             if rows > 0 and run.plan.workflow.source_rows > 0:
                 measured_sizes.append((run.plan.workflow.source_rows / rows, run))
-        alone = job if job is not None and job.answers_alone else None
+        alone = job if job is not None and job.needs_own_runs else None
         scaled_plans, plans, estimates = [], [], []
         for scaled in [scale_input(plan, each) for each in inputs]:
             scaled_plans.append(scaled)

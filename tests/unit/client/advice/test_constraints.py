@@ -31,7 +31,7 @@ def test_parse_pins_accepts_number_or_unique_operator_kind() -> None:
         ("=spark", "--pin is like"),
         ("file_source=spark", r"several operators are file_source \(0, 1\): pin one by number"),
         ("window=spark", "no operator is 'window'; there are file_source, filter, join"),
-        ("join=abacus", "unknown platform 'abacus'; known are duckdb"),
+        ("join=abacus", "unknown platform 'abacus'; expected one of duckdb"),
     ],
 )
 def test_parse_pins_with_invalid_pin_is_refused(text: str, says: str) -> None:

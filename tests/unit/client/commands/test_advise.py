@@ -18,7 +18,7 @@ from fedperf_engines.advice import constraints
 from fedperf_engines.optimizer import surrogate_store
 from fedperf_engines.platforms.program import to_json
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.runtime.command_line import EXIT_CODES, NO_ANSWER
+from fedperf_shared.runtime.command_line import EXIT_CODES, NO_FEASIBLE_SIZE
 from fedperf_shared.runtime.quantities import duration_text
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.pages import REFERENCE
@@ -115,18 +115,18 @@ def test_advise_with_unmeetable_deadline_exits_with_documented_code(
 ) -> None:
     asked = ["advise", workflow, *EMBEDDED, "--deadline", "1ms", "--cores", "1,2"]
     ended = fedperf(home, *asked)
-    assert ended.code == NO_ANSWER
-    assert NO_ANSWER in EXIT_CODES
+    assert ended.code == NO_FEASIBLE_SIZE
+    assert NO_FEASIBLE_SIZE in EXIT_CODES
     assert (
         "no size of the query meets 1 ms with a probability of 90%; the most probable is shown"
         in ended.out
     )
-    found = advice(home, *asked[1:], code=NO_ANSWER)
+    found = advice(home, *asked[1:], code=NO_FEASIBLE_SIZE)
     sizes, choice = found["sizes"], found["choice"]
     assert isinstance(sizes, list)
     assert isinstance(choice, dict)
     assert choice["seconds"] == min(each["seconds"] for each in sizes)
-    assert f"7 {EXIT_CODES[NO_ANSWER]}" in REFERENCE.read_text()
+    assert f"7 {EXIT_CODES[NO_FEASIBLE_SIZE]}" in REFERENCE.read_text()
 
 
 def test_advise_stored_execution_by_id_includes_its_current_plan(home: Home) -> None:

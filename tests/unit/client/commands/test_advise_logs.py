@@ -8,7 +8,7 @@ import pytest
 from fedperf_client.commands import advise_logs
 from fedperf_client.home.config import Home
 from fedperf_shared.execution import ClusterConfig
-from fedperf_shared.runtime.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE
 from tests.fakes.measured_logs import FakeTask, started
 from tests.fakes.spark_logs import APP_START, SQL, grouped, node
 from tests.unit.client.data_directories import empty_home, fedperf
@@ -68,7 +68,7 @@ def test_advise_logs_orders_applications_by_core_hours_and_counts_runs(
 
 def test_advise_logs_with_unmeetable_deadline_exits_with_its_code(home: Home, logs: Path) -> None:
     ended = fedperf(home, "advise", logs / "app-1", "--deadline", "1ms", "--json")
-    assert ended.code == NO_ANSWER
+    assert ended.code == NO_FEASIBLE_SIZE
     found = ended.json()
     assert isinstance(found, dict)
     (application,) = found["applications"]

@@ -214,7 +214,7 @@ def test_unknown_campaign_and_config_keys_suggest_the_closest_known_key(home: Ho
     home.config.write_text("pol_seconds = 3\nzzz = 1\n")
     said = profile(home, wrong).complaint()
     assert 'pol_seconds: unknown key; did you mean "poll_seconds"?' in said
-    assert "zzz: unknown key; known are watch_paths, poll_seconds" in said
+    assert "zzz: unknown key; expected one of watch_paths, poll_seconds" in said
 
 
 def write_jobs(directory: Path) -> None:

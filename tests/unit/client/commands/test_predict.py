@@ -20,7 +20,7 @@ from fedperf_client.sources.history_file import write_history
 from fedperf_engines.platforms.program import to_json
 from fedperf_shared.execution import ClusterConfig, ExecutionMetadata, Measurement
 from fedperf_shared.model.checkpoint import encode_checkpoint
-from fedperf_shared.runtime.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE
 from fedperf_shared.workflow.vocabulary import Platform
 from tests.fakes.coordinator import membership_with
 from tests.unit.client.data_directories import empty_home, fedperf, with_history
@@ -110,7 +110,7 @@ def test_predict_with_unmeetable_deadline_exits_with_its_code(
     def code(*deadline: str) -> int:
         return fedperf(home, "predict", workflow, "--cores", "2,4", *deadline, *form).code
 
-    assert code("--deadline", "0.001s") == NO_ANSWER
+    assert code("--deadline", "0.001s") == NO_FEASIBLE_SIZE
     assert code("--deadline", "100h") == 0
     assert code() == 0
 
@@ -157,7 +157,7 @@ def test_run_with_unknown_rows_does_not_meet_a_deadline_it_missed(
     ended = fedperf(empty, *asked, "5s", "--json")
     missed = ended.json()
     assert isinstance(missed, dict)
-    assert ended.code == NO_ANSWER
+    assert ended.code == NO_FEASIBLE_SIZE
     if command == "predict":
         [answer] = missed["predictions"]
         assert answer["evidence"] == "own runs of it"
@@ -192,7 +192,7 @@ def test_predict_plot_writes_png_or_html(
     chart = tmp_path / f"chart{suffix}"
     ask = ["--execution", "own-3", "--cores", "1,2,4,8", "--deadline", "1s", "--plot", chart]
     ended = fedperf(home, "predict", *ask)
-    assert ended.code == NO_ANSWER  # the plot is written all the same
+    assert ended.code == NO_FEASIBLE_SIZE  # the plot is written all the same
     assert ended.out.endswith(f"picture: {chart}\n")
     assert chart.read_bytes().startswith(start)
     if suffix == ".html":

@@ -14,7 +14,7 @@ from fedperf_campaigns.campaign.definition import (
 from fedperf_campaigns.campaign.journal import TrialKey, TrialOutcome, TrialStatus
 from fedperf_client.formatting import progress
 from fedperf_client.home.config import Home
-from fedperf_shared.runtime.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE
 from tests.unit.client.data_directories import fedperf
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
 from tests.unit.client.profiling.campaign.nightly import CAMPAIGN, with_nightly, with_trials
@@ -128,7 +128,7 @@ def test_predict_campaign_with_unmeetable_deadline_exits_with_its_code(
     home: Home, form: tuple[str, ...]
 ) -> None:
     ended = ask(home, "rows=3200000,workers=1,2", more=("--deadline", "1s", *form))
-    assert ended.code == NO_ANSWER
+    assert ended.code == NO_FEASIBLE_SIZE
     if form:
         assert json.loads(ended.out)["cheapest_feasible"] == []
     else:
@@ -267,7 +267,7 @@ def test_predict_campaign_beyond_memory_failures_meets_no_deadline(
     assert "ran out of memory at rows=200" in ended.out
     assert "fewest workers that meet 60.0 min: 2," in ended.out
     alone = ask(empty, "rows=800,workers=1", more=("--deadline", "1h"))
-    assert alone.code == NO_ANSWER
+    assert alone.code == NO_FEASIBLE_SIZE
     assert "no configuration of the query has the memory to run" in alone.out
 
 

@@ -15,7 +15,7 @@ from fedperf_campaigns.campaign.journal import (
     TrialStatus,
 )
 from fedperf_client.home.config import Home
-from fedperf_shared.runtime.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE
 from tests.unit.client.data_directories import fedperf, made_home
 from tests.unit.client.pretrained_model import install_start
 from tests.unit.client.profiling.campaign.campaigns import campaign_text, write_campaign
@@ -78,7 +78,7 @@ def test_predict_campaign_without_varied_parallelism_assumes_no_speedup(
     measured(home, grid(ROLES, rows="[1, 2, 3, 4]", workers=workers), seconds)
     for asked in ("rows=4,workers=32", "rows=4,workers=2"):
         code, _, answer = ask(home, "--at", asked, "--deadline", "100h")
-        assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
+        assert (code, answer["meets_deadline"]) == (NO_FEASIBLE_SIZE, False)
         assert answer["no_promise"]
         assert answer["p50_seconds"] == pytest.approx(truth, rel=0.1)
         assert answer["extrapolating"]
@@ -118,7 +118,7 @@ def test_predict_campaign_works_without_size_or_parallelism_role(
     assert (code, answer["meets_deadline"]) == (0, True)
     assert answer["p50_seconds"] == pytest.approx(9.2, rel=0.1)
     assert len(facts["cheapest_feasible"]) == 1
-    assert ask(home, "--at", asked, "--deadline", "1s")[0] == NO_ANSWER
+    assert ask(home, "--at", asked, "--deadline", "1s")[0] == NO_FEASIBLE_SIZE
     for deadline in ("1h", "1s"):
         words = ("--campaign", "nightly", "--at", asked, "--deadline", deadline)
         assert "None" not in fedperf(home, "predict", *words).out
@@ -151,7 +151,7 @@ def test_predict_campaign_far_beyond_measured_parallelism_meets_no_deadline(home
     measured(home, grid(ROLES, rows="[1]", workers="[1, 2, 4]"), seconds)
     assert ask(home, "--at", "workers=32", "--deadline", "1h")[0] == 0
     code, _, answer = ask(home, "--at", "workers=33", "--deadline", "1h")
-    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_FEASIBLE_SIZE, False)
     said = fedperf(
         home, "predict", "--campaign", "nightly", "--at", "workers=33", "--deadline", "1h"
     ).out

@@ -21,7 +21,7 @@ from fedperf_shared.execution import (
     ExecutionWarning,
     Measurement,
 )
-from fedperf_shared.runtime.command_line import NO_ANSWER
+from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE
 from fedperf_shared.workflow.graph import Operator, Plan, Workflow
 from fedperf_shared.workflow.vocabulary import OperatorClass, OperatorKind, Platform
 from tests.unit.client.data_directories import empty_home, fedperf
@@ -76,7 +76,7 @@ def test_predict_after_engine_upgrade_uses_runs_since_the_upgrade(
 ) -> None:
     nights(empty, [*BEFORE, *((each, NEW) for each in later)])
     code, facts, answer = ask(empty, "--execution", "execution-6", "--deadline", deadline)
-    assert code == NO_ANSWER
+    assert code == NO_FEASIBLE_SIZE
     assert answer["p50_seconds"] == pytest.approx(sum(later) / 2, rel=0.03)
     assert (answer["probability"] < 0.05, answer["meets_deadline"]) == (True, False)  # type: ignore[operator]
     compared = fedperf(empty, "compare", "--json").json()
@@ -314,13 +314,15 @@ def test_predict_far_beyond_measured_sizes_meets_no_deadline(empty: Home, tmp_pa
     for cores, promised in (("64", True), ("65", False), ("1000000", False)):
         words = ("execution-4", "--cores", cores, "--deadline", "100h")
         code, _, answer = ask(empty, *words)
-        assert (code, answer["meets_deadline"]) == ((0, True) if promised else (NO_ANSWER, False))
+        assert (code, answer["meets_deadline"]) == (
+            (0, True) if promised else (NO_FEASIBLE_SIZE, False)
+        )
         assert (answer["no_promise"] is None) == promised
     file = tmp_path / "huge.json"
     source = {"kind": "table_source", "output_rows": 1e12, "platform": "duckdb"}
     file.write_text(json.dumps({"operators": [source]}))
     code, _, answer = ask(empty, file, "--deadline", "100h")
-    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_FEASIBLE_SIZE, False)
     said = fedperf(empty, "predict", file, "--deadline", "100h").out
     assert "no promise" in said
 
@@ -328,7 +330,7 @@ def test_predict_far_beyond_measured_sizes_meets_no_deadline(empty: Home, tmp_pa
 def test_level_change_at_a_date_needs_only_two_runs_and_matches_compare(empty: Home) -> None:
     nights(empty, [(each, OLD) for each in (60, 62, 58, 61, 59, 60, 61, 90, 93)])
     code, facts, answer = ask(empty, "execution-0", "--deadline", "70s")
-    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_FEASIBLE_SIZE, False)
     assert answer["p50_seconds"] == pytest.approx(91.5, rel=0.03)
     day = (START + timedelta(days=7)).date().isoformat()
     compared = fedperf(empty, "compare", "--since", day, "--json").json()
@@ -351,7 +353,7 @@ def test_deleted_run_with_unknown_rows_meets_no_deadline(
     with ExecutionStore.open(empty.store) as store:
         store.delete([shown["id"]])
     code, _, answer = ask(empty, file, "--deadline", "600s", *sizes)
-    assert (code, answer["meets_deadline"], answer["observed_runs"]) == (NO_ANSWER, False, 0)
+    assert (code, answer["meets_deadline"], answer["observed_runs"]) == (NO_FEASIBLE_SIZE, False, 0)
     assert answer["evidence"] == "no own run of it there, and rows unknown"
     for each in shown["plan"]:
         each["output_rows"] = 1e5  # known rows allow predictions by the pretrained model
@@ -362,7 +364,7 @@ def test_deleted_run_with_unknown_rows_meets_no_deadline(
 def test_failed_run_with_unknown_rows_meets_no_deadline_at_another_size(empty: Home) -> None:
     shown = _shown_unknown(empty, ExecutionStatus.FAILED)
     code, _, answer = ask(empty, shown["id"], "--at", "rows=2x", "--deadline", "600s")
-    assert (code, answer["meets_deadline"]) == (NO_ANSWER, False)
+    assert (code, answer["meets_deadline"]) == (NO_FEASIBLE_SIZE, False)
 
 
 def _shown_unknown(home: Home, status: ExecutionStatus = ExecutionStatus.OK) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fedperf_shared.releases.linear_queries import Design, public_design
 from fedperf_shared.releases.release import DirectedParameters, DirectedReport, ReleaseKind, SlotKey
 from fedperf_simulations.federation.channel import directed_report
 from fedperf_simulations.federation.latent_points import feature_design
-from tests.fakes.cell_queries import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 from tests.fakes.cell_reports import cell_report
 from tests.unit.client.contributions.seeded_noise import NoNoise, SeededNoise
 
@@ -208,14 +208,14 @@ def in_cells(cells: list[int], residuals: list[float]) -> WorkloadResiduals:
 def test_workload_adds_at_most_one_to_a_cell_query(
     executions: list[tuple[int, float]], center: float, clip: float
 ) -> None:
-    question = make_question(center=center, clip=clip)
+    question = make_cell_query(center=center, clip=clip)
     hostile = in_cells([cell for cell, _ in executions], [each for _, each in executions])
     moved = sum_cell_query([hostile], question)
     assert sum(int(each) ** 2 for each in moved) <= BOUND**2
 
 
 def test_cell_query_sums_clipped_distance_of_residuals_from_center() -> None:
-    question = make_question(center=0.4, clip=1.5)
+    question = make_cell_query(center=0.4, clip=1.5)
     directions = question.design.directions
     for residual, counted in ((0.4, 0.0), (1.0, 0.6), (9.0, 1.5), (-9.0, -1.5)):
         sent = sum_cell_query([in_cells([7], [residual])], question) / BOUND
@@ -228,7 +228,7 @@ def test_cell_query_sums_clipped_distance_of_residuals_from_center() -> None:
 def test_cell_report_with_invalid_cells_counts_that_workload_as_zero(
     broken: WorkloadResiduals,
 ) -> None:
-    question, parameters = make_question(), DirectedParameters(5.0, 10.0)
+    question, parameters = make_cell_query(), DirectedParameters(5.0, 10.0)
     fine = in_cells([3, 4], [0.5, -0.5])
     with_broken, without = (
         cell_report(each, question, SeededNoise(), slot=DIRECTED, parameters=parameters)

@@ -31,7 +31,7 @@ from fedperf_shared.workflow.features import featurize
 from tests.fakes.crafted_models import MODELS
 from tests.fakes.linearized_queries import (
     few_anchors,
-    make_tangent_question,
+    make_linearized_query,
     standardised_outputs,
     tangent_at,
     to_weights,
@@ -58,7 +58,7 @@ def labelled() -> list[LabelledGraph]:
 def summed(
     model: Weights, labelled: Sequence[LabelledGraph], question: LinearizedQuery | None = None
 ) -> NDArray[np.int64]:
-    return linearized_sum(model, labelled, question or make_tangent_question(), ANCHORS)
+    return linearized_sum(model, labelled, question or make_linearized_query(), ANCHORS)
 
 
 def test_linearized_sum_is_unit_features_times_clipped_residuals(
@@ -70,7 +70,7 @@ def test_linearized_sum_is_unit_features_times_clipped_residuals(
     measured = standardise(np.array([each.log_seconds for each in labelled]))
     residuals = measured - standardised_outputs(model, [each.graph for each in labelled])
     expected = unit_feature_design(features, 0.3).directions @ np.clip(residuals, -0.3, 0.3)
-    question = make_tangent_question(clip=0.3)
+    question = make_linearized_query(clip=0.3)
     coefficients = np.zeros_like(question.coefficients)
     used = features.shape[1]
     coefficients[:, :used] = principal_coefficients(anchor_gradients(model, GRAPHS))
@@ -120,7 +120,7 @@ def test_linearized_sum_with_hostile_directions_stays_within_norm_one(
     model: Weights, labelled: list[LabelledGraph], scale: float
 ) -> None:
     for each in labelled[:2]:
-        sent = summed(model, [each], make_tangent_question(scale=scale))
+        sent = summed(model, [each], make_linearized_query(scale=scale))
         assert np.linalg.norm(sent / ONE) <= 1.0
         assert sent.any() == (scale > 0)
 
@@ -138,6 +138,6 @@ def test_plan_with_infinite_features_leaves_other_contributions_unchanged(
     broken = replace(labelled[0].graph)
     object.__setattr__(broken, "operators", np.full_like(broken.operators, np.inf))
     bad = replace(labelled[0], workload="bad", graph=broken)
-    directions = combine_gradients(model, GRAPHS, make_tangent_question().coefficients)
+    directions = combine_gradients(model, GRAPHS, make_linearized_query().coefficients)
     assert not np.isfinite(workload_features(model, [bad], directions)[0].features).all()
     np.testing.assert_array_equal(summed(model, [bad, *labelled]), summed(model, labelled))

@@ -23,7 +23,7 @@ from fedperf_shared.model.public_plans import load_public_plans
 from fedperf_shared.releases.basis import BASIS_VERSION, CELLS, cell_of
 from fedperf_shared.releases.linear_queries import (
     INSIDE,
-    QUESTION_DIRECTIONS,
+    QUERY_DIRECTIONS,
     CellQuery,
     public_design,
 )
@@ -78,7 +78,7 @@ def store(seed: int, count: int) -> list[LabelledGraph]:
 
 @cache
 def question() -> CellQuery:
-    directions = np.random.default_rng(0).standard_normal((QUESTION_DIRECTIONS, CELLS))
+    directions = np.random.default_rng(0).standard_normal((QUERY_DIRECTIONS, CELLS))
     directions *= INSIDE / 0.5 / np.linalg.norm(directions, axis=0)
     slot = SlotKey(ReleaseKind.RESIDUAL_REPORT, 3, 1)
     design = public_design(directions, np.full(CELLS, 0.5))

@@ -72,7 +72,7 @@ from fedperf_shared.wire.codec import (
     encode_release,
 )
 from tests.fakes.coordinator import membership_with
-from tests.fakes.linearized_queries import few_anchors, make_tangent_question
+from tests.fakes.linearized_queries import few_anchors, make_linearized_query
 from tests.fakes.residual_reports import residual_report
 from tests.fakes.task_runners import Held, at_once, in_this_process
 from tests.unit.client.contributions.seeded_noise import SeededNoise
@@ -112,7 +112,7 @@ class FakeExchange(Exchange):
         self.tried = 0
         self.models: dict[int, bytes] = {}
         self.reference = 1
-        self.epoch_starts: tuple[datetime, ...] = ()
+        self.regime_starts: tuple[datetime, ...] = ()
         self.published: Correction | None = None
         self.published_at: datetime | None = None
         self.questions: dict[SlotKey, CellQuery] = {}
@@ -132,7 +132,7 @@ class FakeExchange(Exchange):
         self._called("status")
         newest = max(self.models, default=0)
         return Status(
-            self._clock(), newest, 1, 1, self.reference, self.epoch_starts, self.published_at
+            self._clock(), newest, 1, 1, self.reference, self.regime_starts, self.published_at
         )
 
     def publish(self, correction: Correction) -> None:
@@ -170,8 +170,8 @@ class FakeExchange(Exchange):
         self._called("correction")
         return self.published
 
-    def question(self, slot: SlotKey) -> CellQuery | None:
-        self._called("question")
+    def linear_query(self, slot: SlotKey) -> CellQuery | None:
+        self._called("linear_query")
         if self.bad_question is not None:
             raise self.bad_question
         return self.questions.get(slot)
@@ -231,7 +231,7 @@ class Scene:
             "architecture": ARCHITECTURE_VERSION,
             "base_version": 1,
             "arrays": ARRAYS,
-            "question": make_tangent_question(),
+            "query": make_linearized_query(),
         }
         request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
         return self.participant.answer(request, now=self.now)
@@ -340,7 +340,7 @@ def test_daemon_offline_at_regime_change_reports_on_the_new_regime_only(
         return in_this_process(task, seconds=seconds)
 
     monkeypatch.setattr(scene.participant._reports, "_compute", listening)
-    scene.exchange.epoch_starts = (START - 30 * HOUR, START)
+    scene.exchange.regime_starts = (START - 30 * HOUR, START)
     scene.exchange.models[2] = encode_checkpoint(replace(seeded_checkpoint(), model_version=2))
     scene.exchange.reference = 2
     scene.look_at(1.0)

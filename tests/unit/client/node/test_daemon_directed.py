@@ -25,7 +25,7 @@ from fedperf_shared.releases.release import (
     SlotKey,
 )
 from fedperf_shared.wire.codec import decode_release, encode_release
-from tests.fakes.cell_queries import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 from tests.fakes.cell_reports import cell_report
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
@@ -58,7 +58,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 
 def asked_at(scene: Scene) -> list[datetime]:
-    return [at for at, what in scene.exchange.calls if what == "question"]
+    return [at for at, what in scene.exchange.calls if what == "linear_query"]
 
 
 def charged(scene: Scene) -> list[SlotKey]:
@@ -66,7 +66,7 @@ def charged(scene: Scene) -> list[SlotKey]:
 
 
 def test_directed_report_matches_its_linear_query_and_is_sent_at_its_time(scene: Scene) -> None:
-    question = make_question(center=0.4)
+    question = make_cell_query(center=0.4)
     scene.exchange.questions = {DIRECTED: question}
     with ExecutionStore.open(scene.home.store) as store:
         store.add([make_execution(99, finished_at=START)])  # in the current window
@@ -113,7 +113,7 @@ def test_plain_report_is_its_sum_plus_noise_of_its_slot(scene: Scene) -> None:
 def test_directed_report_noise_is_drawn_before_the_sum_is_computed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.exchange.questions = {DIRECTED: make_question()}
+    scene.exchange.questions = {DIRECTED: make_cell_query()}
     for hours in (1.0, 3.0):
         scene.look_at(hours)
     drawn = order_of_drawing(monkeypatch, scene.participant._reports)
@@ -131,7 +131,7 @@ def test_directed_slot_without_linear_query_is_not_charged(scene: Scene) -> None
 def test_directed_report_with_late_linear_query_is_sent_at_the_fixed_time(scene: Scene) -> None:
     for hours in (1.0, 3.0, 5.0, 5.5):
         scene.look_at(hours)
-    scene.exchange.questions = {DIRECTED: make_question()}
+    scene.exchange.questions = {DIRECTED: make_cell_query()}
     scene.look_at(6.0)
     assert charged(scene) == [REPORT, DIRECTED]
     scene.look_at(7.0)
@@ -139,7 +139,7 @@ def test_directed_report_with_late_linear_query_is_sent_at_the_fixed_time(scene:
 
 
 def test_linear_query_is_requested_again_after_an_outage(scene: Scene) -> None:
-    scene.exchange.questions = {DIRECTED: make_question()}
+    scene.exchange.questions = {DIRECTED: make_cell_query()}
     scene.exchange.fault = ExchangeError("away")
     scene.look_at(5.0)
     scene.exchange.fault = None
@@ -151,7 +151,7 @@ def test_invalid_linear_query_is_refused_once_without_a_charge(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.exchange.bad_question = InvalidInputError(
-        "not a valid question: a workload could send a vector of norm 2 > 1"
+        "not a valid linear query: a workload could send a vector of norm 2 > 1"
     )
     for hours in (5.0, 5.5, 6.0, 7.0, 8.0):
         scene.look_at(hours)
@@ -163,7 +163,7 @@ def test_invalid_linear_query_is_refused_once_without_a_charge(
 def test_linear_query_about_a_missing_model_waits_until_it_is_fetched(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scene.exchange.questions = {DIRECTED: make_question(reference_version=4)}
+    scene.exchange.questions = {DIRECTED: make_cell_query(reference_version=4)}
     for hours in (5.0, 5.2, 5.4):
         scene.look_at(hours)
     assert DIRECTED not in charged(scene)
@@ -176,10 +176,10 @@ def test_linear_query_about_a_missing_model_waits_until_it_is_fetched(
 
 
 def test_restarted_daemon_sends_drawn_report_and_requests_no_new_query(scene: Scene) -> None:
-    scene.exchange.questions = {DIRECTED: make_question()}
+    scene.exchange.questions = {DIRECTED: make_cell_query()}
     scene.look_at(5.0)
     stored = scene.ledger.stored(DIRECTED)
-    scene.exchange.questions = {DIRECTED: make_question(version=2, seed=9)}
+    scene.exchange.questions = {DIRECTED: make_cell_query(version=2, seed=9)}
     scene.restart()
     scene.look_at(7.0)
     assert stored is not None
@@ -202,7 +202,7 @@ def test_linear_query_requests_are_independent_of_history_and_decisions(
         Decisions(other.ledger).decide(DIRECTED, Outcome.WITHHELD, at=START + withheld_at * HOUR)
     heard = traffic(usual)
     assert heard == traffic(other)
-    asked = [at for at, what in heard if what == "question"]
+    asked = [at for at, what in heard if what == "linear_query"]
     assert asked[0] == START + 5 * HOUR
     assert len(asked) == 2  # the first attempt finds no query, the second does
 
@@ -212,7 +212,7 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
     scene.now, scene.exchange.calls = START, []
     while scene.now < START + 23 * HOUR:
         if scene.now >= START + 5 * HOUR + timedelta(minutes=20):
-            scene.exchange.questions = {DIRECTED: make_question()}
+            scene.exchange.questions = {DIRECTED: make_cell_query()}
         scene.participant.tick(scene.now)
         scene.now += scene.participant.pause(0.7 * HOUR, now=scene.now)
     return [call for call in scene.exchange.calls if call[1] != "submit"]
@@ -222,7 +222,7 @@ def test_directed_report_with_failed_computation_is_noise_of_same_size(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.participant._reports, "_compute", lost)
-    scene.exchange.questions = {DIRECTED: make_question()}
+    scene.exchange.questions = {DIRECTED: make_cell_query()}
     for hours in (5.0, 7.0):
         scene.look_at(hours)
     report = decode_release(scene.exchange.submitted[-1][1].payload)

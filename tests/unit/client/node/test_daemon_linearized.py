@@ -34,7 +34,7 @@ from tests.fakes.linearized_queries import (
     ANCHORS,
     few_anchors,
     install_plans,
-    make_tangent_question,
+    make_linearized_query,
 )
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 PARAMETERS = LinearizedParameters(20.0, 5000.0)
 AT_TANGENT = Schedule(TABLE, (Slot(UPDATE, PARAMETERS),))
-QUESTION = make_tangent_question()
+QUESTION = make_linearized_query()
 
 
 def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: int = 5) -> Scene:
@@ -80,7 +80,7 @@ def noise_alone() -> bytes:
 def test_linearized_update_is_its_sum_plus_noise_and_is_sent_at_its_time(
     scene: Scene,
 ) -> None:
-    body = scene.ask_at(4.5, question=QUESTION)
+    body = scene.ask_at(4.5, query=QUESTION)
     assert scene.now == START + 6 * HOUR
     with ExecutionStore.open(scene.home.store) as store:
         own = label_executions(store.executions())
@@ -92,19 +92,19 @@ def test_linearized_update_is_its_sum_plus_noise_and_is_sent_at_its_time(
 
 
 def test_second_linearized_query_for_a_slot_gets_the_drawn_bytes(scene: Scene) -> None:
-    first = scene.ask_at(4.5, question=QUESTION)
-    assert scene.ask_at(6.5, question=make_tangent_question(seed=9), base_version=9) == first
+    first = scene.ask_at(4.5, query=QUESTION)
+    assert scene.ask_at(6.5, query=make_linearized_query(seed=9), base_version=9) == first
     assert [entry.state for entry in scene.ledger.entries()] == [ReleaseState.HANDED_OUT]
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"question": None},  # a request for DP-SGD
-        {"question": make_tangent_question(ANCHORS + 1)},
-        {"question": make_tangent_question(ANCHORS - 1)},
-        {"question": QUESTION, "architecture": ARCHITECTURE_VERSION + 1},
-        {"question": QUESTION, "arrays": ()},
+        {"query": None},  # a request for DP-SGD
+        {"query": make_linearized_query(ANCHORS + 1)},
+        {"query": make_linearized_query(ANCHORS - 1)},
+        {"query": QUESTION, "architecture": ARCHITECTURE_VERSION + 1},
+        {"query": QUESTION, "arrays": ()},
     ],
 )
 def test_train_request_not_matching_the_slot_is_refused_without_a_charge(
@@ -119,7 +119,7 @@ def test_linearized_update_with_failed_computation_is_sent_as_noise(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scene.participant._updates, "_compute", lost)
-    body = scene.ask_at(4.5, question=QUESTION)
+    body = scene.ask_at(4.5, query=QUESTION)
     assert scene.now == START + 6 * HOUR
     assert body.payload == noise_alone()
 
@@ -128,7 +128,7 @@ def test_linearized_update_noise_is_drawn_before_the_sum_is_computed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = order_of_drawing(monkeypatch, scene.participant._updates)
-    scene.ask_at(4.5, question=QUESTION)
+    scene.ask_at(4.5, query=QUESTION)
     assert drawn == ["noise", "sum"]
 
 
@@ -142,7 +142,7 @@ def test_linearized_sum_computation_has_a_time_limit_before_its_slot_time(
         return task()
 
     monkeypatch.setattr(scene.participant._updates, "_compute", counted)
-    scene.ask_at(4.5, question=QUESTION)
+    scene.ask_at(4.5, query=QUESTION)
     assert given == [pytest.approx((6 - 4.5 - 0.1 * 2) * 3600)]
 
 
@@ -150,7 +150,7 @@ def test_linearized_update_without_executions_is_noise_of_same_size(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = make_scene(tmp_path / "empty", monkeypatch, executions=0)
-    nothing, something = (each.ask_at(4.5, question=QUESTION) for each in (empty, scene))
+    nothing, something = (each.ask_at(4.5, query=QUESTION) for each in (empty, scene))
     assert nothing.payload == noise_alone()
     payloads = [each.payload for each in (nothing, something)]
     assert len(payloads[0]) == len(payloads[1]) < 8 * DIRECTIONS + 200
@@ -176,7 +176,7 @@ def test_dp_sgd_slot_is_charged_and_withheld_for_good(old: Scene) -> None:
     for hours in (4.5, 5.0, 6.5):
         refused = RequestRefusedError if hours > 6 else WithheldError
         with pytest.raises(refused):
-            old.ask_at(hours, question=None)
+            old.ask_at(hours, query=None)
     (entry,) = old.ledger.entries()
     assert (entry.key, entry.state) == (UPDATE, ReleaseState.RESERVED)
     assert old.ledger.stored(UPDATE) is None
@@ -189,7 +189,7 @@ def test_dp_sgd_slot_is_charged_and_withheld_for_good(old: Scene) -> None:
 
 def test_linearized_query_for_dp_sgd_slot_is_refused(old: Scene) -> None:
     with pytest.raises(RequestRefusedError, match="method"):
-        old.ask_at(4.5, question=QUESTION)
+        old.ask_at(4.5, query=QUESTION)
     assert old.ledger.entries() == ()
 
 
@@ -197,5 +197,5 @@ def test_dp_sgd_slot_with_mode_never_is_not_charged(old: Scene) -> None:
     old.policy = replace(old.policy, model_update=ReleaseMode.NEVER)
     old.restart()
     with pytest.raises(WithheldError):
-        old.ask_at(4.5, question=None)
+        old.ask_at(4.5, query=None)
     assert old.ledger.entries() == ()

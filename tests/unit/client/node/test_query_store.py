@@ -8,8 +8,8 @@ from fedperf_client.node.reports import QueryRejectedError, QueryStore
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.release import SlotKey
-from fedperf_shared.wire.codec import encode_question
-from tests.fakes.cell_queries import DIRECTED, make_question
+from fedperf_shared.wire.codec import encode_cell_query
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 from tests.unit.client.release.periods import calendar
 
 PERIOD = calendar(2, reports=2).period
@@ -34,14 +34,14 @@ def test_linear_query_is_fetched_once_and_survives_a_restart(tmp_path: Path) -> 
     questions = QueryStore(tmp_path, PERIOD, coordinator)
     questions.fetch(DIRECTED)
     assert questions.stored(DIRECTED) is None
-    coordinator.answer = make_question()
+    coordinator.answer = make_cell_query()
     questions.fetch(DIRECTED)
     questions.fetch(DIRECTED)
     again = QueryStore(tmp_path, PERIOD, coordinator)
     again.fetch(DIRECTED)
     kept = again.answerable(DIRECTED, reference_version=1)
     assert kept is not None
-    assert encode_question(kept) == encode_question(make_question())
+    assert encode_cell_query(kept) == encode_cell_query(make_cell_query())
     assert coordinator.asked == [DIRECTED] * 2
 
 
@@ -49,7 +49,7 @@ def test_linear_query_is_fetched_once_and_survives_a_restart(tmp_path: Path) -> 
     "answer",
     [
         InvalidInputError("not a valid question: norm 2 > 1"),
-        make_question(SlotKey(DIRECTED.kind, 1, 1)),
+        make_cell_query(SlotKey(DIRECTED.kind, 1, 1)),
     ],
 )
 def test_unacceptable_linear_query_is_rejected_once(
@@ -67,7 +67,7 @@ def test_unacceptable_linear_query_is_rejected_once(
 def test_linear_query_about_another_model_is_rejected_once_until_it_is_fetched(
     tmp_path: Path,
 ) -> None:
-    questions = QueryStore(tmp_path, PERIOD, Coordinator(make_question(reference_version=4)))
+    questions = QueryStore(tmp_path, PERIOD, Coordinator(make_cell_query(reference_version=4)))
     questions.fetch(DIRECTED)
     with pytest.raises(QueryRejectedError, match="model version 4, here is 1"):
         questions.answerable(DIRECTED, reference_version=1)
@@ -76,7 +76,7 @@ def test_linear_query_about_another_model_is_rejected_once_until_it_is_fetched(
 
 
 def test_damaged_query_file_is_fetched_again(tmp_path: Path) -> None:
-    coordinator = Coordinator(make_question())
+    coordinator = Coordinator(make_cell_query())
     questions = QueryStore(tmp_path, PERIOD, coordinator)
     questions.fetch(DIRECTED)
     (file,) = tmp_path.iterdir()

@@ -51,7 +51,7 @@ def lived(home: Home, monkeypatch: pytest.MonkeyPatch, *, epochs: Sequence[datet
     with ExecutionStore.open(home.store) as store:
         store.add([make_execution(number) for number in range(5)])
     scene = Scene(home, schedule=SCHEDULE)
-    scene.exchange.epoch_starts = tuple(epochs)
+    scene.exchange.regime_starts = tuple(epochs)
     scene.look_at(1.0)
     scene.look_at(3.0)
     for hours, slot in ((4.5, UPDATE), (7.5, EXTRA[0])):
@@ -87,7 +87,7 @@ def test_additional_drift_regime_is_refused_without_a_charge(
     install_start(tmp_path, monkeypatch)
     scene = lived(Home(tmp_path / "home"), monkeypatch, epochs=(START,))
     before = scene.ledger.spent(TABLE.period.end)
-    scene.exchange.epoch_starts = (START, START + 24 * HOUR)
+    scene.exchange.regime_starts = (START, START + 24 * HOUR)
     with pytest.raises(ExtraSlotsSpentError):
         scene.ask_at(24 + 7.5, slot=EXTRA[1])
     assert scene.ledger.spent(TABLE.period.end) == before

@@ -77,18 +77,18 @@ def test_drift_regime_starts_are_stored_and_rewritten_only_on_change(
     models: FetchedModels,
 ) -> None:
     starts = (datetime(2027, 1, 29, tzinfo=UTC), datetime(2027, 5, 21, tzinfo=UTC))
-    assert models.epoch_starts() == ()
-    models.keep_epoch_starts((), write_private)
+    assert models.regime_starts() == ()
+    models.keep_regime_starts((), write_private)
     assert not models.directory.exists()
-    models.keep_epoch_starts(starts, write_private)
-    assert models.epoch_starts() == starts
+    models.keep_regime_starts(starts, write_private)
+    assert models.regime_starts() == starts
     (file,) = models.directory.iterdir()
     before = file.stat().st_mtime_ns
-    models.keep_epoch_starts(starts, write_private)
+    models.keep_regime_starts(starts, write_private)
     assert file.stat().st_mtime_ns == before
     file.write_bytes(b'["yesterday"]')
     with pytest.raises(StorageError, match="remove it"):
-        models.epoch_starts()
+        models.regime_starts()
 
 
 def test_invalid_model_is_refused_and_stored_models_are_kept(models: FetchedModels) -> None:

@@ -130,7 +130,7 @@ ocupied_cells = 3
         "budget.epsilon: must be a number above 0",
         "budget.delta: must be a number above 0 and at most 0.1, got 'small'",
         'release.model_update: must be "auto" or "ask" or "never"',
-        "colour: unknown key; known are size_class, ",
+        "colour: unknown key; expected one of size_class, ",
         'report.ocupied_cells: unknown key; did you mean "report.occupied_cells"?',
     ):
         assert part in message

@@ -27,7 +27,7 @@ from fedperf_client.workers import worker_process
 from fedperf_client.workers.child_process import ChildProcess
 from fedperf_client.workers.worker_process import ComputationFailedError, WorkerProcess
 from fedperf_simulations.model.ggfn import GGFN, state_to_arrays
-from tests.fakes.linearized_queries import few_anchors, make_tangent_question
+from tests.fakes.linearized_queries import few_anchors, make_linearized_query
 from tests.fakes.tasks import (
     Hung,
     KilledOnce,
@@ -241,7 +241,7 @@ def test_worker_process_linearized_sum_equals_local_sum_up_to_rounding(
     store: Path, computing: WorkerProcess
 ) -> None:
     start = tuple(state_to_arrays(GGFN(seed=3)).values())
-    task = LinearizedTask(store, start, make_tangent_question(), few_anchors())
+    task = LinearizedTask(store, start, make_linearized_query(), few_anchors())
     there = computing(task)
     assert there.any()
     np.testing.assert_array_equal(there, computing(task))

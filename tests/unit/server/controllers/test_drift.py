@@ -17,7 +17,7 @@ from fedperf_server.state.drift_regimes import DriftRegime, declare, regimes
 from fedperf_server.state.registry import UnknownVersionError
 from fedperf_shared.identity import new_private_key
 from fedperf_shared.releases.release import DirectedReport, ResidualReport, SignedRelease
-from fedperf_shared.wire.codec import encode_question, encode_release
+from fedperf_shared.wire.codec import encode_cell_query, encode_release
 from fedperf_shared.workflow.vocabulary import Platform
 from fedperf_simulations.experiments.drift.report_detection import PlatformShift, schedule_of
 from tests.fakes.audit_log import verify_events
@@ -41,7 +41,9 @@ def year(*shifts: PlatformShift, organizations: int = 3) -> Year:
 @lru_cache(maxsize=1)
 def shared_drift() -> PlatformDrift:
     """Return the drift that all reports of the year with `SLOWER` show together."""
-    (found,) = (e for e in read_drifts(year(SLOWER).plain, year(SLOWER).answered) if e.shared)
+    (found,) = (
+        e for e in read_drifts(year(SLOWER).plain, year(SLOWER).query_responses) if e.shared
+    )
     return found
 
 
@@ -76,8 +78,8 @@ def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
     for plain in reports.plain:
         if plain.report.slot.window in windows:
             store(database, plain.organization, plain.report)
-    for version, answered in enumerate(reports.answered, 1):
-        slot = answered.query.slot
+    for version, query_responses in enumerate(reports.query_responses, 1):
+        slot = query_responses.query.slot
         if slot.window not in windows:
             continue
         with database.transaction() as session:
@@ -87,11 +89,11 @@ def hand_in(database: Database, reports: Year, windows: Sequence[int]) -> None:
                     window=slot.window,
                     index=slot.index,
                     version=version,
-                    payload=encode_question(answered.query),
-                    asked_at=PERIOD.start,
+                    payload=encode_cell_query(query_responses.query),
+                    designed_at=PERIOD.start,
                 )
             )
-        for answer in answered.responses:
+        for answer in query_responses.responses:
             store(database, answer.organization, answer.report)
 
 

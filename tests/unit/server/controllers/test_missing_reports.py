@@ -129,7 +129,7 @@ def test_directed_report_is_missing_only_if_a_linear_query_was_published(
     assert said(database, OVER + DAY, since=OVER) == []
     with database.transaction() as session:
         key = {"period_start": START, "window": 0, "index": 1}
-        session.add(QueryRow(**key, version=1, payload=b"a question", asked_at=START))
+        session.add(QueryRow(**key, version=1, payload=b"a question", designed_at=START))
     assert said(database, OVER + DAY, since=OVER) == [("Acme", "report-0-1")]
 
 

@@ -198,7 +198,7 @@ def test_candidate_without_reports_stays_open_and_the_next_round_continues_it(
     verdict = look(database, START + 34 * DAY)
     assert verdict is not None
     assert verdict.status is VersionStatus.CANDIDATE
-    assert verdict.reason == "no report speaks for it yet"
+    assert verdict.reason == "no report supports it yet"
     assert look(database, START + 35 * DAY) is None
     with database.transaction() as session:
         assert round_calendar.find_round_start(session, TABLE, window=1).version.version == 2

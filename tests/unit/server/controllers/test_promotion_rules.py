@@ -168,7 +168,7 @@ def test_small_losses_stay_bounded_over_the_windows_of_a_drift_regime() -> None:
 
 def test_decide_promotion_without_reports_does_not_promote() -> None:
     found = judged(replace(PROMOTED, public_error=1.0), None)
-    assert found == PromotionDecision(VersionStatus.CANDIDATE, "no report speaks for it yet")
+    assert found == PromotionDecision(VersionStatus.CANDIDATE, "no report supports it yet")
     astray = judged(replace(PROMOTED, public_error=9.0), None)
     assert astray.status is VersionStatus.REJECTED
 

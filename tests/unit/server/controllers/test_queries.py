@@ -32,8 +32,8 @@ from fedperf_shared.releases.release import (
 )
 from fedperf_shared.wire.codec import (
     decode_correction,
+    encode_cell_query,
     encode_correction,
-    encode_question,
     encode_release,
 )
 from tests.fakes.audit_log import verify_events
@@ -125,7 +125,7 @@ def asked(database: Database, at: datetime) -> tuple[CellQuery, ...]:
 def stored(database: Database, slot: SlotKey) -> bytes:
     with database.transaction() as session:
         question = load_query(session, TABLE.period, slot)
-    return b"" if question is None else encode_question(question)
+    return b"" if question is None else encode_cell_query(question)
 
 
 def test_design_queries_publishes_a_linear_query_when_its_slot_opens(

@@ -19,8 +19,10 @@ from tests.unit.server.inference.simulated_organizations import (
 def year() -> RegimeReleases:
     """Return plain reports and two linear queries with responses."""
     truth = np.random.default_rng(3).normal(0.0, 0.3, CELLS)
-    reports, answered, _ = learned_in_stages(members(truth, seed=3), plain=5.0, directed=(5.0, 5.0))
-    return RegimeReleases(tuple(reports), tuple(answered), REFERENCE)
+    reports, query_responses, _ = learned_in_stages(
+        members(truth, seed=3), plain=5.0, directed=(5.0, 5.0)
+    )
+    return RegimeReleases(tuple(reports), tuple(query_responses), REFERENCE)
 
 
 def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
@@ -33,17 +35,17 @@ def assert_same(found: CellPosterior, expected: CellPosterior) -> None:
 
 
 def test_cell_learner_incremental_inference_equals_batch_inference(year: RegimeReleases) -> None:
-    first, second = year.answered
+    first, second = year.query_responses
     nobody = replace(second, responses=())
     late = replace(first, responses=first.responses[:-1])
     learner = CellLearner()
     for known in (
-        replace(year, answered=()),
-        replace(year, answered=(late,)),
-        replace(year, answered=(first, nobody)),
+        replace(year, query_responses=()),
+        replace(year, query_responses=(late,)),
+        replace(year, query_responses=(first, nobody)),
         year,
         replace(year, plain=year.plain[:-1]),
-        replace(year, answered=(first,)),
+        replace(year, query_responses=(first,)),
         year,
     ):
         assert_same(learner.infer(known), CellLearner().infer(known))
@@ -55,13 +57,13 @@ def test_cell_learner_processes_each_answered_linear_query_once(
     read = []
 
     def counted(
-        plain: object, answered: tuple[QueryResponses, ...], **others: object
+        plain: object, query_responses: tuple[QueryResponses, ...], **others: object
     ) -> CellPosterior:
-        read.append(len(answered))
-        return infer_cells(plain, answered, **others)  # type: ignore[arg-type]
+        read.append(len(query_responses))
+        return infer_cells(plain, query_responses, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr("fedperf_server.controllers.snapshot.infer_cells", counted)
     learner = CellLearner()
     for count in (0, 1, 2, 2):
-        learner.infer(replace(year, answered=year.answered[:count]))
+        learner.infer(replace(year, query_responses=year.query_responses[:count]))
     assert read == [0, 1, 1, 0]

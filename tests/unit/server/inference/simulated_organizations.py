@@ -125,14 +125,14 @@ def learned_in_stages(
     reports = (
         [] if plain is None else [each.plain(plain, public_counts=public_counts) for each in group]
     )
-    answered: list[QueryResponses] = []
-    learned = infer_cells(reports, answered, reference_version=REFERENCE)
+    query_responses: list[QueryResponses] = []
+    learned = infer_cells(reports, query_responses, reference_version=REFERENCE)
     for index, noise in enumerate(directed, start=1):
         question = asked(learned, group, noise, index=index)
         answers = tuple(each.answer(question, noise) for each in group)
-        answered.append(QueryResponses(question, answers))
-        learned = infer_cells(reports, answered, reference_version=REFERENCE)
-    return reports, answered, learned
+        query_responses.append(QueryResponses(question, answers))
+        learned = infer_cells(reports, query_responses, reference_version=REFERENCE)
+    return reports, query_responses, learned
 
 
 def occupied(group: Sequence[Member]) -> NDArray[np.int64]:

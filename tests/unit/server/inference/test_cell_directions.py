@@ -22,7 +22,7 @@ from fedperf_server.inference.gaussian_process import GaussianPosterior
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.basis import CELLS
 from fedperf_shared.releases.release import InvalidReleaseError
-from tests.fakes.cell_queries import make_question
+from tests.fakes.cell_queries import make_cell_query
 from tests.fakes.corrections import correct
 from tests.fakes.influence_bounds import influence_bounds
 from tests.unit.server.inference.simulated_organizations import (
@@ -75,12 +75,14 @@ def test_staged_reports_at_equal_epsilon_reduce_error_more_than_a_plain_report()
 
 def heard_as(group: Sequence[Member], factor: float) -> CellPosterior:
     """Infer from one directed stage whose noise is assumed to be `factor` times the true one."""
-    reports, (answered,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
+    reports, (query_responses,), _ = learned_in_stages(group, plain=THIRD, directed=(THIRD,))
     answers = tuple(
         replace(each, parameters=replace(each.parameters, noise_multiplier=factor * THIRD))
-        for each in answered.responses
+        for each in query_responses.responses
     )
-    return infer_cells(reports, [replace(answered, responses=answers)], reference_version=REFERENCE)
+    return infer_cells(
+        reports, [replace(query_responses, responses=answers)], reference_version=REFERENCE
+    )
 
 
 def gain_of_a_stage(factor: float) -> float:
@@ -117,13 +119,13 @@ def test_infer_cells_recovers_offset_beyond_clips_after_a_wide_first_report() ->
     off = 2.5
     noise = 1.39 * np.sqrt(3)  # three stages at epsilon 3
     truth, group = world(1, off=off)
-    _, answered, staged = learned_in_stages(group, plain=noise, directed=(noise, noise))
+    _, query_responses, staged = learned_in_stages(group, plain=noise, directed=(noise, noise))
     tight = asked(infer_cells([], [], reference_version=REFERENCE), group, noise)
     assert tight.design.clips.max() < off
     _, _, unprepared = learned_in_stages(group, plain=None, directed=(noise,))
     assert error(staged, truth, group) < 0.5
     assert error(unprepared, truth, group) > 0.9
-    centers = [each.query.center[occupied(group)].mean() for each in answered]
+    centers = [each.query.center[occupied(group)].mean() for each in query_responses]
     assert abs(centers[0] - off) < 1.0
 
 
@@ -146,10 +148,12 @@ def test_infer_cells_with_unexpected_responses_widens_the_posterior() -> None:
 def test_infer_cells_counts_the_same_workloads_once() -> None:
     """Without noise, a second response to the same query adds no information."""
     _, group = world(4, count=1)
-    reports, answered, once = learned_in_stages(group, plain=0.01, directed=(0.01,))
-    question = replace(answered[0].query, slot=stage(2), version=2)
+    reports, query_responses, once = learned_in_stages(group, plain=0.01, directed=(0.01,))
+    question = replace(query_responses[0].query, slot=stage(2), version=2)
     again = QueryResponses(question, (group[0].answer(question, 0.01),))
-    twice = infer_cells(reports, [*answered, again], reference_version=REFERENCE, scales=(1.0,))
+    twice = infer_cells(
+        reports, [*query_responses, again], reference_version=REFERENCE, scales=(1.0,)
+    )
     before, after = (np.diag(each.correction.covariance) for each in (once, twice))
     assert np.all(after > 0.99 * before / once.correction.scale)
 
@@ -188,9 +192,9 @@ def test_infer_cells_without_responses_equals_correction_of_plain_reports() -> N
     _, group = world(6)
     reports = [each.plain(EPSILON_1) for each in group]
     alone = correct(reports, reference_version=REFERENCE)
-    unanswered = QueryResponses(make_question(stage(1)), ())
-    for answered in ([], [unanswered]):
-        learned = infer_cells(reports, answered, reference_version=REFERENCE).correction
+    unanswered = QueryResponses(make_cell_query(stage(1)), ())
+    for query_responses in ([], [unanswered]):
+        learned = infer_cells(reports, query_responses, reference_version=REFERENCE).correction
         np.testing.assert_array_equal(learned.mean, alone.mean)
         assert learned.organizations == alone.organizations == 4
 
@@ -208,8 +212,8 @@ def test_dishonest_participant_moves_cell_correction_within_influence_bound() ->
         lie = replace(
             honest.responses[0], report=replace(honest.responses[0].report, values=values)
         )
-        answered = replace(honest, responses=(lie, *honest.responses[1:]))
-        found = infer_cells(reports, [answered], reference_version=REFERENCE, scales=(1.0,))
+        query_responses = replace(honest, responses=(lie, *honest.responses[1:]))
+        found = infer_cells(reports, [query_responses], reference_version=REFERENCE, scales=(1.0,))
         return found.correction.mean
 
     rng = np.random.default_rng(1)
@@ -224,16 +228,16 @@ def test_dishonest_participant_moves_cell_correction_within_influence_bound() ->
 
 def test_cell_correction_stays_within_widest_clip_around_query_center() -> None:
     _, group = world(8, off=30.0, count=1)
-    _, answered, learned = learned_in_stages(group, plain=None, directed=(0.01,))
-    question = answered[0].query
+    _, query_responses, learned = learned_in_stages(group, plain=None, directed=(0.01,))
+    question = query_responses[0].query
     limit = np.abs(question.center) + question.design.clips
     assert np.all(np.abs(learned.correction.mean) <= limit + 1e-12)
 
 
 def test_infer_cells_with_mismatched_response_is_refused() -> None:
     _, group = world(9, count=1)
-    _, (answered,), _ = learned_in_stages(group, plain=None, directed=(THIRD,))
-    (answer,) = answered.responses
+    _, (query_responses,), _ = learned_in_stages(group, plain=None, directed=(THIRD,))
+    (answer,) = query_responses.responses
     for changes in (
         {"design_version": 9},
         {"slot": PLAIN},
@@ -241,9 +245,11 @@ def test_infer_cells_with_mismatched_response_is_refused() -> None:
     ):
         wrong = replace(answer, report=replace(answer.report, **changes))
         with pytest.raises(InvalidReleaseError, match="does not match query 1"):
-            infer_cells([], [replace(answered, responses=(wrong,))], reference_version=REFERENCE)
+            infer_cells(
+                [], [replace(query_responses, responses=(wrong,))], reference_version=REFERENCE
+            )
     with pytest.raises(InvalidReleaseError, match="model version 1, expected 2"):
-        infer_cells([], [answered], reference_version=2)
+        infer_cells([], [query_responses], reference_version=2)
 
 
 def test_design_cell_query_without_participants_is_refused() -> None:
@@ -257,7 +263,7 @@ def test_directions_through_clips_match_simulated_clipping() -> None:
     rng = np.random.default_rng(5)
     around = rng.standard_normal(200_000)
     for index, kappa in enumerate((3.0, 1.5, 1.0)):
-        question = make_question(stage(index))
+        question = make_cell_query(stage(index))
         passed = directions_through_clips(question)
         kept = np.mean(np.clip(around + 0.05, -kappa, kappa) - np.clip(around, -kappa, kappa))
         shown = np.linalg.norm(passed) / np.linalg.norm(question.design.directions)
@@ -285,22 +291,24 @@ def test_cell_query_with_change_is_more_informative_about_whole_platforms() -> N
     assert told[CHANGE] > 1.15 * told[0.0]
 
 
-def in_window(answered: QueryResponses, window: int) -> QueryResponses:
+def in_window(query_responses: QueryResponses, window: int) -> QueryResponses:
     """Return the same query and responses, moved to another window."""
-    slot = replace(answered.query.slot, window=window)
+    slot = replace(query_responses.query.slot, window=window)
     answers = tuple(
-        replace(each, report=replace(each.report, slot=slot)) for each in answered.responses
+        replace(each, report=replace(each.report, slot=slot)) for each in query_responses.responses
     )
-    return QueryResponses(replace(answered.query, slot=slot), answers)
+    return QueryResponses(replace(query_responses.query, slot=slot), answers)
 
 
 def test_infer_cells_gives_responses_of_an_earlier_window_less_weight() -> None:
     _, group = world(11, count=1)
-    reports, answered, _ = learned_in_stages(group, plain=1.0, directed=(1.0, 1.0))
+    reports, query_responses, _ = learned_in_stages(group, plain=1.0, directed=(1.0, 1.0))
     spread = {}
     for window in (0, 1):
         own = infer_cells(
-            reports, [answered[0], in_window(answered[1], window)], reference_version=REFERENCE
+            reports,
+            [query_responses[0], in_window(query_responses[1], window)],
+            reference_version=REFERENCE,
         ).organizations[group[0].name]
         spread[window] = float(np.trace(own.covariance))
     assert 1.02 * spread[0] < spread[1] < 3 * spread[0]
@@ -309,17 +317,17 @@ def test_infer_cells_gives_responses_of_an_earlier_window_less_weight() -> None:
 def test_infer_cells_doubles_prior_scale_only_in_the_first_window() -> None:
     """Otherwise noise would double the posterior width in some window."""
     _, group = world(3, off=3.0)
-    reports, answered, learned = learned_in_stages(group, plain=None, directed=(0.5,))
+    reports, query_responses, learned = learned_in_stages(group, plain=None, directed=(0.5,))
     assert learned.correction.scale == 2.0
     nothing = QueryResponses(
-        make_question(stage(1)),
+        make_cell_query(stage(1)),
         tuple(
             replace(each, report=replace(each.report, values=np.zeros(16, dtype=np.int64)))
-            for each in answered[0].responses
+            for each in query_responses[0].responses
         ),
     )
-    nothing = in_window(replace(nothing, query=replace(answered[0].query, slot=stage(1))), 0)
-    later = [nothing, in_window(answered[0], 1)]
+    nothing = in_window(replace(nothing, query=replace(query_responses[0].query, slot=stage(1))), 0)
+    later = [nothing, in_window(query_responses[0], 1)]
     found = infer_cells(reports, later, reference_version=REFERENCE).correction
     first = infer_cells(reports, later[:1], reference_version=REFERENCE).correction
     assert found.scale == first.scale

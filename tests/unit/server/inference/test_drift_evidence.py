@@ -46,20 +46,20 @@ def year(*shifts: PlatformShift, organizations: int = 1, seed: int = 1) -> Year:
 
 @lru_cache(maxsize=16)
 def found(reports: Year) -> tuple[PlatformDrift, ...]:
-    return read_drifts(reports.plain, reports.answered)
+    return read_drifts(reports.plain, reports.query_responses)
 
 
 def until(reports: Year, window: int) -> Year:
     return Year(
         tuple(each for each in reports.plain if each.report.slot.window <= window),
-        tuple(each for each in reports.answered if each.query.slot.window <= window),
+        tuple(each for each in reports.query_responses if each.query.slot.window <= window),
     )
 
 
 def since(reports: Year, window: int) -> Year:
     return Year(
         tuple(each for each in reports.plain if each.report.slot.window >= window),
-        tuple(each for each in reports.answered if each.query.slot.window >= window),
+        tuple(each for each in reports.query_responses if each.query.slot.window >= window),
     )
 
 
@@ -70,7 +70,7 @@ def edited(
     plain: Callable[[ReceivedReport], ReceivedReport] = lambda each: each,
 ) -> Year:
     """Return the year with replaced responses and plain reports of one organization."""
-    answered = tuple(
+    query_responses = tuple(
         replace(
             each,
             responses=tuple(
@@ -78,10 +78,10 @@ def edited(
                 for said in each.responses
             ),
         )
-        for each in reports.answered
+        for each in reports.query_responses
     )
     said = (plain(each) if each.organization == organization else each for each in reports.plain)
-    return Year(tuple(said), answered)
+    return Year(tuple(said), query_responses)
 
 
 def test_read_drifts_detects_a_slower_platform_with_window_and_size() -> None:
@@ -194,14 +194,14 @@ def test_drift_reader_by_window_matches_batch_and_rereads_only_late_windows(
 
     monkeypatch.setattr(drift_evidence, "_new_drifts", counted)
     late = next(each for each in reports.plain if each.report.slot.window == 6)
-    punctual = Year(tuple(e for e in reports.plain if e is not late), reports.answered)
+    punctual = Year(tuple(e for e in reports.plain if e is not late), reports.query_responses)
     for window in range(13):
         heard = until(punctual, window)
-        seen = reader.read(heard.plain, heard.answered)
+        seen = reader.read(heard.plain, heard.query_responses)
     assert read == [*range(1, 13)]
     assert seen == found(punctual)
     read.clear()
-    assert reader.read(reports.plain, reports.answered) == whole != ()
+    assert reader.read(reports.plain, reports.query_responses) == whole != ()
     assert read == [*range(6, 13)]
 
 
@@ -309,7 +309,7 @@ def test_compute_evidence_equals_log_likelihood_ratio_of_a_shift() -> None:
 
 
 def test_compute_evidence_given_a_known_drift_vanishes_for_its_shift() -> None:
-    heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
+    heard = by_organization(year(SLOWER).plain, year(SLOWER).query_responses)["0"]
     steady = SteadyStateFilter.fit(
         heard, kernel=DEFAULT_KERNEL, process_noise=DEFAULT_PROCESS_NOISE
     )
@@ -321,7 +321,7 @@ def test_compute_evidence_given_a_known_drift_vanishes_for_its_shift() -> None:
 
 
 def test_compute_evidence_has_less_information_with_more_process_noise() -> None:
-    heard = by_organization(year(SLOWER).plain, year(SLOWER).answered)["0"]
+    heard = by_organization(year(SLOWER).plain, year(SLOWER).query_responses)["0"]
     found_by = {
         wander: compute_evidence(
             SteadyStateFilter.fit(
@@ -341,7 +341,7 @@ def test_responses_after_a_first_report_are_grouped_with_its_window() -> None:
     reports = year()
     first = replace(reports.plain[0], is_first=True)
     later = [each for each in reports.plain[1:] if each.report.slot.window > 1]
-    asked = [each for each in reports.answered if each.query.slot.window > 0]
+    asked = [each for each in reports.query_responses if each.query.slot.window > 0]
     heard = by_organization([first, *later], asked)["0"]
     answers = {each.window: len(each.responses) for each in heard}
     assert 1 not in answers

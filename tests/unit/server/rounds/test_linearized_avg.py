@@ -71,7 +71,7 @@ def answer(values: NDArray[np.floating] | float, *, workloads: float = WORKLOADS
 
 
 @pytest.fixture(scope="module")
-def question() -> LinearizedQuery:
+def query() -> LinearizedQuery:
     return STRATEGY.design_query(ARRAYS, steps_made=0)
 
 
@@ -80,17 +80,17 @@ def change(before: Weights, after: Weights) -> float:
     return math.hypot(*(np.linalg.norm(new - old) for new, old in zip(after, before, strict=True)))
 
 
-def test_linearized_query_is_deterministic_and_has_fixed_shape(question: LinearizedQuery) -> None:
+def test_linearized_query_is_deterministic_and_has_fixed_shape(query: LinearizedQuery) -> None:
     again = STRATEGY.design_query(ARRAYS, steps_made=0)
-    assert codec.encode_tangent_question(again) == codec.encode_tangent_question(question)
-    assert question.coefficients.shape == (len(ANCHORS), DIRECTIONS)
-    used = question.coefficients.any(axis=0)
+    assert codec.encode_linearized_query(again) == codec.encode_linearized_query(query)
+    assert query.coefficients.shape == (len(ANCHORS), DIRECTIONS)
+    used = query.coefficients.any(axis=0)
     assert 0 < used.sum() <= len(ANCHORS)
     assert np.all(np.diff(used.astype(int)) <= 0)
 
 
-def test_stored_linearized_query_reproduces_tangent_of_its_model(question: LinearizedQuery) -> None:
-    found, expected = stored_tangent(ARRAYS, ANCHORS, question), tangent_at(ARRAYS, ANCHORS)
+def test_stored_linearized_query_reproduces_tangent_of_its_model(query: LinearizedQuery) -> None:
+    found, expected = stored_tangent(ARRAYS, ANCHORS, query), tangent_at(ARRAYS, ANCHORS)
     np.testing.assert_allclose(found.lengths, expected.lengths, rtol=1e-4)
     np.testing.assert_allclose(found.anchors, expected.anchors, atol=1e-4)
 
@@ -100,54 +100,54 @@ def test_linearized_query_clip_follows_step_schedule_then_stays_constant() -> No
     assert clips == [*STEP_CLIPS, STEP_CLIPS[-1], STEP_CLIPS[-1]]
 
 
-def test_linearized_avg_with_zero_sums_keeps_model_unchanged(question: LinearizedQuery) -> None:
-    made = STRATEGY.next(ARRAYS, [answer(0.0), answer(0.0)], question)
+def test_linearized_avg_with_zero_sums_keeps_model_unchanged(query: LinearizedQuery) -> None:
+    made = STRATEGY.next(ARRAYS, [answer(0.0), answer(0.0)], query)
     assert [array.shape for array in made] == [*ARRAY_SHAPES.values()]
     assert change(ARRAYS, [*made]) == 0.0
 
 
-def test_linearized_avg_ignores_directions_outside_the_query(question: LinearizedQuery) -> None:
-    unused = ~question.coefficients.any(axis=0)
-    made = STRATEGY.next(ARRAYS, [answer(500.0 * unused)], question)
+def test_linearized_avg_ignores_directions_outside_the_query(query: LinearizedQuery) -> None:
+    unused = ~query.coefficients.any(axis=0)
+    made = STRATEGY.next(ARRAYS, [answer(500.0 * unused)], query)
     assert change(ARRAYS, [*made]) == 0.0
 
 
 def test_linearized_avg_with_positive_residuals_raises_predictions_at_anchors(
-    question: LinearizedQuery,
+    query: LinearizedQuery,
 ) -> None:
     """All residuals reach the clip, so predictions rise at the anchors."""
-    tangent = stored_tangent(ARRAYS, ANCHORS, question)
+    tangent = stored_tangent(ARRAYS, ANCHORS, query)
     unit = tangent.anchors / np.linalg.norm(tangent.anchors, axis=1, keepdims=True)
     values = np.zeros(DIRECTIONS)
     values[: unit.shape[1]] = WORKLOADS * unit.mean(0)
-    made = STRATEGY.next(ARRAYS, [answer(values)], question)
+    made = STRATEGY.next(ARRAYS, [answer(values)], query)
     before, after = (np.mean(standardised_outputs(each, ANCHORS)) for each in (ARRAYS, made))
-    assert 0.1 * question.clip < after - before < 2 * question.clip
+    assert 0.1 * query.clip < after - before < 2 * query.clip
 
 
 @pytest.mark.parametrize("workloads", [1.0, WORKLOADS, 1e9])
 def test_linearized_avg_malicious_organization_has_bounded_influence(
-    question: LinearizedQuery, workloads: float
+    query: LinearizedQuery, workloads: float
 ) -> None:
     rng = np.random.default_rng(5)
     honest = [answer(100 * rng.standard_normal(DIRECTIONS)) for _ in range(3)]
-    tangent = stored_tangent(ARRAYS, ANCHORS, question)
+    tangent = stored_tangent(ARRAYS, ANCHORS, query)
     made = [
-        STRATEGY.next(ARRAYS, [answer(lie, workloads=workloads), *honest], question)
+        STRATEGY.next(ARRAYS, [answer(lie, workloads=workloads), *honest], query)
         for lie in (0.0, 1e6, -1e6)
     ]
-    sums = bounded_sums([answer(0.0, workloads=workloads), *honest], question)
+    sums = bounded_sums([answer(0.0, workloads=workloads), *honest], query)
     assert sums[0].workloads <= MAX_SENDER_WORKLOADS
-    bound = step_bound(tangent, sums, 0, clip=question.clip)
+    bound = step_bound(tangent, sums, 0, clip=query.clip)
     for each in made[1:]:
         assert 0 < change([*made[0]], [*each]) <= bound * (1 + 1e-3)
 
 
 def test_bounded_sums_scale_down_organizations_above_max_workloads(
-    question: LinearizedQuery,
+    query: LinearizedQuery,
 ) -> None:
     few, many = (
-        bounded_sums([answer(0.1 * count, workloads=count)], question)[0]
+        bounded_sums([answer(0.1 * count, workloads=count)], query)[0]
         for count in (MAX_SENDER_WORKLOADS, 10 * MAX_SENDER_WORKLOADS)
     )
     np.testing.assert_allclose(many.values, few.values, rtol=1e-6)
@@ -156,22 +156,22 @@ def test_bounded_sums_scale_down_organizations_above_max_workloads(
 
 @pytest.mark.parametrize(("noise", "believed"), [(NOISE, NOISE), (0.1, MISFIT * WORKLOADS)])
 def test_bounded_sums_noise_multiplier_has_a_lower_bound(
-    question: LinearizedQuery, noise: float, believed: float
+    query: LinearizedQuery, noise: float, believed: float
 ) -> None:
     plain = answer(3.0)
     slot = replace(plain.slot, parameters=LinearizedParameters(noise, WORKLOADS))
-    (found,) = bounded_sums([replace(plain, slot=slot)], question)
+    (found,) = bounded_sums([replace(plain, slot=slot)], query)
     assert found.noise_multiplier == pytest.approx(believed)
 
 
 @pytest.mark.parametrize("noise", astuple(DECLARABLE["noise_multiplier"]))
 @pytest.mark.parametrize("workloads", astuple(DECLARABLE["nominal_workloads"]))
 def test_linearized_avg_at_extreme_declarable_parameters_stays_finite(
-    question: LinearizedQuery, noise: float, workloads: float
+    query: LinearizedQuery, noise: float, workloads: float
 ) -> None:
     plain = answer(MAX_WORKLOADS)
     slot = replace(plain.slot, parameters=LinearizedParameters(noise, workloads))
-    made = STRATEGY.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], question)
+    made = STRATEGY.next(ARRAYS, [answer(0.0), replace(plain, slot=slot)], query)
     assert all(np.isfinite(array).all() for array in made)
 
 
@@ -238,10 +238,10 @@ def test_linearized_round_sends_query_and_creates_new_version(scene: Rounds) -> 
         before = scene.newest()
         scene.step()
         for each in asked:
-            assert each[-1].question is not None
-            assert each[-1].question.clip == clip
+            assert each[-1].query is not None
+            assert each[-1].query.clip == clip
             expected = STRATEGY.design_query(before, steps_made=0).coefficients
-            np.testing.assert_array_equal(each[-1].question.coefficients, expected)
+            np.testing.assert_array_equal(each[-1].query.coefficients, expected)
         assert change(before, scene.newest()) > 0
     with scene.database.transaction() as session:
         results = closed_rounds(session, TABLE)
@@ -259,7 +259,7 @@ def test_linearized_round_below_quorum_keeps_clip_for_the_next_round(scene: Roun
     assert [(each.outcome, each.failures) for each in results] == [
         (RoundOutcome.NO_QUORUM, {"range": 1})
     ] * 2
-    clips = [each.question.clip for each in asked if each.question]
+    clips = [each.query.clip for each in asked if each.query]
     assert clips == [STEP_CLIPS[0]] * 2
 
 
@@ -284,28 +284,28 @@ def test_coordinator_after_interrupted_round_resends_identical_request(
     with scene.database.transaction() as session:
         (stored,) = session.scalars(select(RoundQueryRow.payload))
         (result,) = closed_rounds(session, TABLE)
-    assert first.question is not None
-    assert stored == codec.encode_tangent_question(first.question)
+    assert first.query is not None
+    assert stored == codec.encode_linearized_query(first.query)
     assert (result.outcome, result.replies) == (RoundOutcome.NEW_VERSION, 2)
 
 
 def test_linearized_round_with_malicious_organization_moves_model_within_bound(
-    scene: Rounds, question: LinearizedQuery
+    scene: Rounds, query: LinearizedQuery
 ) -> None:
     asked = scene.member("honest", 30.0)
     scene.member("liar", 1e5)
     scene.at[0] = START + 10 * MINUTE
     scene.step()
-    assert asked[0].question is not None
-    tangent = stored_tangent(ARRAYS, ANCHORS, question)
+    assert asked[0].query is not None
+    tangent = stored_tangent(ARRAYS, ANCHORS, query)
     answers = [answer(30.0), answer(0.0)]
-    honest = STRATEGY.next(ARRAYS, answers, question)
-    bound = step_bound(tangent, bounded_sums(answers, question), 1, clip=question.clip)
+    honest = STRATEGY.next(ARRAYS, answers, query)
+    bound = step_bound(tangent, bounded_sums(answers, query), 1, clip=query.clip)
     assert 0 < change([*honest], scene.newest()) <= bound * (1 + 1e-3)
 
 
 def test_linearized_avg_rehearsal_rows_pull_model_toward_their_labels(
-    question: LinearizedQuery,
+    query: LinearizedQuery,
 ) -> None:
     plans = few_plans(12)
     model = model_from_arrays(named_arrays(ARRAYS))
@@ -313,7 +313,7 @@ def test_linearized_avg_rehearsal_rows_pull_model_toward_their_labels(
     pulled = [answer(0.5 * WORKLOADS)]
 
     def moved(rows: list[SyntheticRow]) -> float:
-        made = STRATEGY.next(ARRAYS, pulled, question, rehearsed=rows)
+        made = STRATEGY.next(ARRAYS, pulled, query, rehearsed=rows)
         after = model_from_arrays(named_arrays(made))
         return float(np.abs(predict(after, ANCHORS) - known).mean())
 
@@ -325,14 +325,14 @@ def test_linearized_avg_rehearsal_rows_pull_model_toward_their_labels(
 
     assert moved(labelled(0.0)) < moved([])
     nothing = [answer(0.0)]
-    made = STRATEGY.next(ARRAYS, nothing, question, rehearsed=labelled(0.4))
+    made = STRATEGY.next(ARRAYS, nothing, query, rehearsed=labelled(0.4))
     after = model_from_arrays(named_arrays(made))
     assert float((predict(after, ANCHORS) - known).mean()) > 0.05
 
 
 def test_linearized_avg_with_rehearsal_rows_only_keeps_model_unchanged(
-    question: LinearizedQuery,
+    query: LinearizedQuery,
 ) -> None:
     row = SyntheticRow(few_plans(1)[0].plan, few_plans(1)[0].cluster, 3.0, Platform.POLARS)
-    made = STRATEGY.next(ARRAYS, [], question, rehearsed=[row])
+    made = STRATEGY.next(ARRAYS, [], query, rehearsed=[row])
     assert all(np.array_equal(one, two) for one, two in zip(made, ARRAYS, strict=True))

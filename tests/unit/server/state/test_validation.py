@@ -44,7 +44,7 @@ from fedperf_shared.releases.release import (
     TrainingParameters,
 )
 from fedperf_shared.wire import codec
-from tests.fakes.cell_queries import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 TIMES = (SlotTimes(timedelta(days=1), timedelta(days=2)),) * 2
@@ -180,7 +180,7 @@ def test_residual_report_from_simulated_workloads_is_accepted() -> None:
     assert verdict(report(values=np.round(noisy * STEPS).astype(np.int64))) is None
 
 
-QUESTION = make_question()
+QUESTION = make_cell_query()
 
 
 def answer(first: float = 0.0, **changes: object) -> DirectedReport:
@@ -219,7 +219,7 @@ LARGEST = 1e7 * float(np.max(np.abs(QUESTION.design.directions[0]) * QUESTION.de
         (answer(slot=replace(DIRECTED, window=1)), Reason.UNKNOWN_SLOT),
         (answer(slot=REPORT), Reason.WRONG_SLOT),
         (answer(slot=MODEL), Reason.WRONG_SLOT),
-        (answer(design_version=2), Reason.QUESTION),
+        (answer(design_version=2), Reason.QUERY),
         (answer(grid_exponent=1), Reason.GRID),
         (answer(values=np.zeros(15, dtype=np.int64)), Reason.SIZE),
     ],
@@ -231,7 +231,7 @@ def test_directed_report_check_enforces_slot_query_grid_size_and_range(
 
 
 def test_directed_report_without_query_or_before_slot_opens_is_rejected() -> None:
-    assert judged(answer(), has_query=False) is Reason.QUESTION
+    assert judged(answer(), has_query=False) is Reason.QUERY
     assert judged(answer(), now=NOW - timedelta(seconds=301)) is Reason.NOT_OPEN
 
 

@@ -14,9 +14,9 @@ from fedperf_shared.releases.linear_queries import (
     public_design,
 )
 from fedperf_shared.releases.release import ReleaseKind
-from tests.fakes.cell_queries import DIRECTED, make_question, random_directions
+from tests.fakes.cell_queries import DIRECTED, make_cell_query, random_directions
 
-GOOD = make_question()
+GOOD = make_cell_query()
 CLIPS = np.ones(CELLS)
 
 
@@ -27,8 +27,8 @@ def centered(value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"slot": replace(DIRECTED, kind=ReleaseKind.MODEL_UPDATE)}, "no question 1"),
-        ({"version": 0}, "no question 0"),
+        ({"slot": replace(DIRECTED, kind=ReleaseKind.MODEL_UPDATE)}, "a query numbered 1 for"),
+        ({"version": 0}, "a query numbered 0 for"),
         ({"basis_version": 2}, "over basis 2"),
         ({"center": np.zeros(CELLS - 1)}, "center"),
         ({"center": centered(MAX_CENTER * 1.01)}, "center"),

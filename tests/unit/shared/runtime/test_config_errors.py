@@ -38,7 +38,7 @@ def told(**content: object) -> list[str]:
         ({}, "name: is missing"),
         ({"name": 3}, "name: must be a text, got 3"),
         ({"name": "x" * 3, "nam": 1}, 'nam: unknown key; did you mean "name"?'),
-        ({"name": "a", "zzz": 1}, "zzz: unknown key; known are name, values, way, parts"),
+        ({"name": "a", "zzz": 1}, "zzz: unknown key; expected one of name, values, way, parts"),
         ({"name": "a", "way": "best"}, "way: must be 'fast' or 'slow', got 'best'"),
         ({"name": "a", "values": {"start": 1, "stopp": 2}},
          'values.stopp: unknown key; did you mean "stop"?'),
@@ -95,8 +95,8 @@ class Step:
          'operation.colum: unknown key; did you mean "columns"?'),
         ({"type": "cut", "column": "a", "columns": 1},
          'operation.columns: unknown key; did you mean "column"?'),
-        ({"type": "sun"}, "operation: has the unknown type 'sun'; known are 'cut', 'sum'"),
-        ({}, "operation: has no type"),
+        ({"type": "sun"}, "operation: has the unknown type 'sun'; expected one of 'cut', 'sum'"),
+        ({}, "operation: needs a type"),
     ],
 )  # fmt: skip
 def test_validation_problems_of_a_union_use_keys_of_the_named_type(

@@ -39,7 +39,7 @@ from fedperf_shared.wire.workflow_pb2 import MeasuredPlans, Operator, Workflow
 from fedperf_shared.wire.workflow_pb2 import Plan as PlanMessage
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import Platform
-from tests.fakes.cell_queries import DIRECTED, make_question
+from tests.fakes.cell_queries import DIRECTED, make_cell_query
 from tests.fakes.plans import ONE_CORE, diamond, plans
 
 REPORT_KEY = SlotKey(ReleaseKind.RESIDUAL_REPORT, 2, 0)
@@ -97,17 +97,17 @@ def test_codec_directed_report_round_trips_with_size_independent_of_values() -> 
 
 
 def test_codec_linear_query_round_trips_and_empty_message_decodes_to_none() -> None:
-    question = make_question(version=3, reference_version=2, clip=0.7, center=-0.3)
-    read = codec.decode_question(codec.encode_question(question))
+    query = make_cell_query(version=3, reference_version=2, clip=0.7, center=-0.3)
+    read = codec.decode_cell_query(codec.encode_cell_query(query))
     assert (read.slot, read.version, read.reference_version) == (DIRECTED, 3, 2)
-    np.testing.assert_array_equal(read.center, question.center)
-    np.testing.assert_array_equal(read.design.clips, question.design.clips)
-    np.testing.assert_array_equal(read.design.directions, question.design.directions)
-    assert codec.QUESTION_OR_NONE.decode(Question()) is None
+    np.testing.assert_array_equal(read.center, query.center)
+    np.testing.assert_array_equal(read.design.clips, query.design.clips)
+    np.testing.assert_array_equal(read.design.directions, query.design.directions)
+    assert codec.CELL_QUERY_OR_NONE.decode(Question()) is None
 
 
 def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Question:
-    message = Question.FromString(codec.encode_question(make_question()))
+    message = Question.FromString(codec.encode_cell_query(make_cell_query()))
     values = change(list(getattr(message, field)))
     message.ClearField(field)
     getattr(message, field).extend(values)
@@ -133,21 +133,21 @@ def spoiled(field: str, change: Callable[[list[float]], list[float]]) -> Questio
     ],
 )
 def test_codec_linear_query_with_invalid_fields_is_refused(message: Question, reason: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"not a valid question: .*{reason}"):
-        codec.QUESTION_OR_NONE.decode(message)
+    with pytest.raises(InvalidInputError, match=f"not a valid linear query: .*{reason}"):
+        codec.CELL_QUERY_OR_NONE.decode(message)
 
 
 @given(st.binary(max_size=300), st.integers(0, 2000))
 def test_codec_corrupted_linear_query_is_refused_or_has_norms_at_most_one(
     junk: bytes, place: int
 ) -> None:
-    payload = codec.encode_question(make_question())
+    payload = codec.encode_cell_query(make_cell_query())
     try:
-        question = codec.decode_question(payload[:place] + junk + payload[place + len(junk) :])
+        query = codec.decode_cell_query(payload[:place] + junk + payload[place + len(junk) :])
     except InvalidInputError as error:
-        assert str(error).startswith("not a valid question")  # noqa: PT017
+        assert str(error).startswith("not a valid linear query")  # noqa: PT017
     else:
-        assert question.design.norms().max() <= 1 + 1e-9
+        assert query.design.norms().max() <= 1 + 1e-9
 
 
 def test_codec_model_update_round_trips() -> None:
@@ -269,8 +269,8 @@ def test_codec_random_bytes_decode_or_raise_invalid_input_error(payload: bytes) 
         codec.decode_receipt,
         codec.decode_measured_plans,
         codec.decode_train_request,
-        codec.decode_question,
-        codec.decode_tangent_question,
+        codec.decode_cell_query,
+        codec.decode_linearized_query,
     ):
         try:
             decode(payload)
@@ -284,30 +284,30 @@ def test_codec_train_request_round_trips() -> None:
     request = codec.decode_train_request(sent)
     assert (request.slot, request.architecture, request.base_version) == (MODEL_KEY, 1, 4)
     np.testing.assert_array_equal(request.arrays[0], arrays[0])
-    assert request.question is None
+    assert request.query is None
 
 
-def a_tangent_question(anchors: int = 5, **changes: float) -> LinearizedQuery:
+def linearized_query_of(anchors: int = 5, **changes: float) -> LinearizedQuery:
     coefficients = np.random.default_rng(1).standard_normal((anchors, DIRECTIONS))
     return LinearizedQuery(changes.get("clip", 0.5), coefficients.astype(np.float32))
 
 
 def test_codec_linearized_query_round_trips_alone_and_in_train_request() -> None:
-    question = a_tangent_question()
-    sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, (), question))
+    query = linearized_query_of()
+    sent = codec.encode_train_request(TrainRequest(MODEL_KEY, 1, 4, (), query))
     for read in (
-        codec.decode_tangent_question(codec.encode_tangent_question(question)),
-        codec.decode_train_request(sent).question,
+        codec.decode_linearized_query(codec.encode_linearized_query(query)),
+        codec.decode_train_request(sent).query,
     ):
         assert read is not None
         assert read.clip == 0.5
-        np.testing.assert_array_equal(read.coefficients, question.coefficients)
+        np.testing.assert_array_equal(read.coefficients, query.coefficients)
 
 
 @pytest.mark.parametrize("clip", [0.0, -1.0, float("nan"), float("inf"), 1e3])
 def test_linearized_query_with_invalid_clip_is_refused(clip: float) -> None:
     with pytest.raises(InvalidInputError, match="clip"):
-        a_tangent_question(clip=clip)
+        linearized_query_of(clip=clip)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +328,8 @@ def test_linearized_query_with_invalid_coefficients_is_refused_built_or_decoded(
     with pytest.raises(InvalidInputError, match="coefficient"):
         LinearizedQuery(0.5, coefficients)
     message = TangentQuestionMessage(clip=0.5, coefficients=array_to_message(coefficients))
-    with pytest.raises(InvalidInputError, match="not a valid question at a tangent"):
-        codec.decode_tangent_question(message.SerializeToString())
+    with pytest.raises(InvalidInputError, match="not a valid linearized query"):
+        codec.decode_linearized_query(message.SerializeToString())
 
 
 def test_codec_correction_round_trips_and_empty_message_decodes_to_none() -> None:

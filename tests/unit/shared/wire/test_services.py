@@ -149,4 +149,4 @@ def test_exchange_call_tables_list_every_method_of_the_services() -> None:
     services = exchange_pb2.DESCRIPTOR.services_by_name
     for name, calls in (("Exchange", EXCHANGE), ("Enrollment", ENROLLMENT)):
         assert {each.name for each in calls.values()} == {e.name for e in services[name].methods}
-    assert EXCHANGE["model"].answer_bytes >= MAX_CHECKPOINT_BYTES + 1024
+    assert EXCHANGE["model"].reply_bytes >= MAX_CHECKPOINT_BYTES + 1024

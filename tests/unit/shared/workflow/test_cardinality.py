@@ -6,7 +6,7 @@ import pytest
 
 from fedperf_shared.workflow.cardinality import (
     estimated_rows,
-    known_before,
+    has_rows_before_run,
     plan_with_estimated_cardinalities,
     with_estimates,
     workflow_before,
@@ -78,7 +78,7 @@ def test_estimated_plan_keeps_one_partition_only_where_the_plan_implies_it() -> 
 
 def test_estimated_cardinalities_are_independent_of_measured_rows() -> None:
     told = tuple(
-        each if known_before(each) else replace(each, output_rows=5 * each.output_rows)
+        each if has_rows_before_run(each) else replace(each, output_rows=5 * each.output_rows)
         for each in PLAN.workflow.operators
     )
     assert plan_with_estimated_cardinalities(

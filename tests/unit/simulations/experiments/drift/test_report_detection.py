@@ -28,7 +28,7 @@ from fedperf_simulations.experiments.drift.report_detection import (
     targets,
 )
 from fedperf_simulations.harness.experiment import Row, Settings
-from tests.fakes.cell_queries import make_question
+from tests.fakes.cell_queries import make_cell_query
 from tests.fakes.report_years import fast_cell_sum, plain_sum, year_of_reports
 
 SLOWER = PlatformShift(Platform.POLARS, 5.2, SHIFT)
@@ -40,7 +40,7 @@ def test_simulated_report_sums_equal_those_of_the_client_mechanism() -> None:
     (organization,) = draw_organizations(1, 40, rng)
     lived = draw_executions(organization, 0.0, 1.0, [], rng)
     own = lived.residuals_by_workload()
-    question = make_question(center=0.3, clip=0.7)
+    question = make_cell_query(center=0.3, clip=0.7)
     one_step_each = len(organization.cells)  # rounding of a mean may cross a step
     plain = np.abs(plain_sum(lived, 1.5) - sum_residuals(own, 1.5))
     asked = np.abs(fast_cell_sum(lived, question) - sum_cell_query(own, question))
@@ -72,7 +72,7 @@ def test_simulated_reports_follow_the_default_policy_and_calendar() -> None:
     assert len(schedule.slots) == 39
     year = year_of_reports(200, 2, [], [3])
     assert len(year.plain) == 26
-    assert [len(each.responses) for each in year.answered] == [2] * 26
+    assert [len(each.responses) for each in year.query_responses] == [2] * 26
     key: SlotKey = year.plain[0].report.slot
     slot = schedule.slot(key)
     assert slot is not None
