@@ -58,10 +58,10 @@ class Answers:
     def of(
         self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Answer[T]]
     ) -> list[T]:
-        """Return one answer for each workload among `executed`; of those that are new by `begun`.
+        """Return one result for each workload among `executed`; of those that are new by `begun`.
 
-        What was answered about another subject is forgotten. `begun` is called once a subject.
-        What it makes gives one answer for each workload, in the order in which these appear.
+        Results about another subject are dropped. `begun` is called once a subject. The function
+        that it returns gives one result for each workload, in the order in which these appear.
         """
         if subject != self._subject:
             self._subject, self._found, self._answer = subject, {}, None
@@ -87,7 +87,7 @@ class SharedGradients:
     """Compute `anchor_gradients` once where coordinator and members are one process.
 
     A round uses one public model at the same public plans: for its query, for each
-    member's answer and for the step. In production each side takes the gradients itself. The
+    member's release and for the step. In production each side takes the gradients itself. The
     last ones are held: a third of a gigabyte for all plans that ship.
     """
 

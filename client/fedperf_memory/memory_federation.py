@@ -14,7 +14,7 @@ is opened as every node opens it, and a release is serialized as for the coordin
 production, a member that refuses returns its reason, and a member that fails is silent.
 
 `CpuMeter` separates the processor time of the coordinator from that of the members. Sections nest:
-while a member computes, the coordinator's clock stands still, and the other way round.
+while a member computes, the coordinator's clock is stopped, and the other way round.
 """
 
 import tempfile
@@ -127,7 +127,7 @@ Answer = Callable[[TrainRequest], "Future[SignedRelease]"]  # A member's handler
 
 
 def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
-    """Return a member's calls of the Exchange, answered at once on the coordinator's time."""
+    """Return a member's calls of the Exchange, served at once on the coordinator's time."""
 
     def asking(method: Callable[..., object]) -> Callable[..., object]:
         def ask(*arguments: object) -> object:
@@ -211,7 +211,7 @@ HOST = "localhost"
 
 FIRST_VERSION = 1
 
-# Whose releases all leave without asking; what is planned stands in a member's schedule.
+# All releases leave without approval. A member's schedule holds the planned ones.
 DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
 
 
@@ -258,7 +258,7 @@ class FederationMember:
 
 @dataclass(slots=True)
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that is stopped until it is set."""
 
     now: datetime
 
@@ -462,7 +462,7 @@ def create_ledger(
 
 
 def member_home(config: ServerConfig, new: NewMember) -> MemberHome:
-    """Return the member's home, beside its coordinator."""
+    """Return the member's home, next to its coordinator."""
     return MemberHome(config.directory.parent / new.name, new.models)
 
 

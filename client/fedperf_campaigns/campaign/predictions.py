@@ -57,7 +57,7 @@ class CampaignMeasurements:
     stopped: tuple[int, ...]  # configurations of trials that were stopped by their timeout
     stopped_seconds: tuple[float, ...]  # after how long
     out_of_memory: tuple[int, ...]  # configurations that ran out of memory and never ran well
-    failed: int  # trials that ended badly, for whatever reason
+    failed: int  # trials that ended badly, for any reason
     load: Disturbance  # of others, while the executions that count were made
 
     @property
@@ -125,7 +125,7 @@ class CampaignMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationPrediction:
-    """How long the job takes at one value of every column."""
+    """The predicted run time of the job at one value of every column."""
 
     columns: Configuration  # their values
     estimate: Prediction  # how long
@@ -198,7 +198,7 @@ def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
     for other in other_campaigns(home, campaign):
         try:
             scatter = _measured(home, other).scatter
-        except FedperfError:  # what another campaign wrote is no reason not to answer
+        except FedperfError:  # an unreadable record of another campaign prevents no prediction
             continue
         squares, freedom = squares + scatter.squares, freedom + scatter.freedom
     share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0

@@ -117,7 +117,7 @@ class Function:
         return ComponentEnd(status, reason, reply["usage"], moment=moment)
 
     def _send(self, message: Json) -> None:
-        with contextlib.suppress(OSError):  # it has ended, and its answer says so
+        with contextlib.suppress(OSError):  # it has ended, and its reply reports that
             self._channel.send(json.dumps(message).encode())
 
     def _receive(self) -> Json:
@@ -214,7 +214,7 @@ def run_components(ready: dict[str, Run], after: dict[str, list[str]]) -> Json:
 def reap(pid: int) -> tuple[int, Json]:
     """Wait for a child; its exit code, negative for a signal, and what it used.
 
-    What it and the children that it waited for moved stands in /proc until it is reaped.
+    The bytes moved by it and by the children that it waited for are in /proc until it is reaped.
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -222,7 +222,7 @@ def reap(pid: int) -> tuple[int, Json]:
         _, status, used = os.wait4(pid, 0)
     except ChildProcessError:  # another component failed, and this one was ended and reaped
         return -signal.SIGKILL, {}
-    # A child starts with the peak of its parent: less than that says nothing.
+    # A child starts with the peak of its parent: a lower peak is no information.
     usage: Json = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,

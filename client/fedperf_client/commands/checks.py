@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fedperf_client.node.enrollment import Membership
     from fedperf_shared.exchange import Status
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights of everybody but the owner of a file
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights of all users but the owner of a file
 SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
 LITTLE_BYTES = 10**9
 LITTLE_SHARE = 0.05  # less free space than this, or than this share of the disk, is a warning

@@ -164,7 +164,7 @@ def workload_residuals(
 
     Plans are predicted one at a time: in a batch, rounding would depend on the other plans, and a
     crafted reference can make rounding as large as a clip. So a workload's entry has the same bits
-    whatever else is stored, whatever finite model the reference is.
+    independently of the other stored runs, for any finite reference model.
     """
     if not labelled:
         return ()
@@ -225,7 +225,7 @@ def linearized_sum(
 def regime_shares(executions: Sequence[LabelledGraph]) -> NDArray[np.float64]:
     """Return each execution's weight: drift regimes count the same, float64, and they sum to 1.
 
-    So a workload's behavior before a drift is rehearsed beside its present one, however many
+    So a workload's behavior before a drift is rehearsed together with its present one, however many
     executions there are of either.
     """
     counts = Counter(each.regime for each in executions)

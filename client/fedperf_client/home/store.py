@@ -244,7 +244,7 @@ class ExecutionStore(Closing):
         self._connection.close()
 
     def add(self, executions: Iterable[Execution], encoder: segments.Encoder | None = None) -> int:
-        """Store executions, all or none, and return how many were new; known ids are left alone.
+        """Store executions, all or none, and return how many were new; stored ids are left alone.
 
         Args:
             executions: any number.

@@ -117,7 +117,7 @@ class FleetClient:
             inflated = inflate_object_from_contents(message.metadata.message_id, contents)
             content = inflated.content if isinstance(inflated, Message) else RecordDict()
             array = content.array_records[RECORD][RECORD].numpy()
-        except Exception:  # whatever a server sends, the node goes on
+        except Exception:  # the node survives any content that a server sends
             raise RequestRefusedError("a request that cannot be read") from None
         if array.dtype != np.uint8:
             raise RequestRefusedError("a request that is not bytes")

@@ -11,7 +11,8 @@ There is no error and no other message, and everything else happens at the same 
 been sent. A failure on the way to the coordinator is retried with a growing backoff. What the
 coordinator refuses for good, and what fails inside the gate, is not retried.
 
-A tick reads no clock and waits for no release: slow work runs beside it (`BackgroundRunner`).
+A tick reads no clock and waits for no release: slow work runs in the background
+(`BackgroundRunner`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -179,7 +180,7 @@ def compare_receipts(ledger: PrivacyLedger, exchange: Exchange) -> None:
         for receipt in exchange.receipts():
             ledger.confirm(receipt)
     except LedgerDisagreesError:
-        pass  # kept beside the ledger
+        pass  # stored next to the ledger
     problem = ledger.disagreement()
     if problem is not None:
         log.error("nothing leaves", reason=str(LedgerDisagreesError(ledger.path, problem)))
@@ -236,9 +237,10 @@ class Participant:
     def tick(self, now: datetime) -> None:
         """Send updates that are due, fetch what is new, make and send reports.
 
-        In this order: an update is sent at its time, whatever the coordinator's Exchange takes, and
-        a daemon that was away learns of a drift regime before it reports. Failed calls are retried
-        with a growing backoff, and in any case at the first tick after a report opens or is due.
+        In this order: an update is sent at its time, however long the coordinator's Exchange takes,
+        and a daemon that was away learns of a drift regime before it reports. Failed calls are
+        retried with a growing backoff, and in any case at the first tick after a report opens or is
+        due.
         """
         since, self._ticked_at = self._ticked_at, now
         self._pending.dispatch(now)
@@ -286,7 +288,7 @@ class Participant:
         self._pending.dispatch(now)
 
     def close(self) -> None:
-        """Refuse the requests that were not answered yet."""
+        """Refuse the requests that have no reply yet."""
         self._pending.close()
 
     def _sample_update(self, request: TrainRequest, now: datetime) -> None:
@@ -308,7 +310,7 @@ class Participant:
 
         try:
             self._seal(slot, make, at=now)
-        except MethodRemovedError:  # charged, as the schedule says
+        except MethodRemovedError:  # charged, as the schedule requires
             self._gate.withhold(slot.key, at=now, reason=WithholdReason.METHOD_REMOVED)
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
@@ -357,7 +359,7 @@ class Participant:
 
         A daemon that was away at that time samples the report when it is back. It sends it as much
         later as the slot's span, so that no time depends on how long sampling took. Ticks do not
-        either: sampling runs beside them.
+        either: sampling runs in parallel.
         """
         key = slot.key
         is_sampled = self._ledger.stored(key) is not None

@@ -152,10 +152,10 @@ class EncodedQueries:
 class Identity(NamedTuple):
     """Identifies the runs of exactly one job on exactly its resources.
 
-    The features identify most plans. If they say nothing of the size of the job, or of the engine
-    that did the work, only its own runs predict it, and `job` identifies them. Without row counts,
-    runs of one workload are of one size if they read as many bytes within a tenth. If the engine
-    counted no bytes either, they need as many tasks and the same description.
+    The features identify most plans. If they hold neither the size of the job nor the
+    engine that did the work, only its own runs predict it, and `job` identifies them. Without row
+    counts, runs of one workload are of one size if they read as many bytes within a tenth. If the
+    engine counted no bytes either, they need as many tasks and the same description.
     """
 
     configuration: int  # equal for runs of a job on the same resources
@@ -202,8 +202,8 @@ def identify(queries: Sequence[PlanOnCluster], samples: EncodedQueries) -> list[
 def engine_bit(pair: tuple[OperatorKind, Platform]) -> int:
     """Return the bit of the engine that runs a kind of operator on a platform.
 
-    Commands that run as a whole are an engine of their own: they say nothing of operators, nor
-    operators of them. Platforms without a name share one bit.
+    Commands that run as a whole are an engine of their own: they are no evidence for operators,
+    nor operators for them. Platforms without a name share one bit.
     """
     kind, platform = pair
     if platform not in NAMED_PLATFORMS:

@@ -19,7 +19,7 @@ often it ran.
 Failed and stopped runs are right-censored. If runs of a configuration were cut off above its
 predicted median, the probability of ending by then is at most Laplace's rule of succession:
 (runs that did + 1) / (all runs + 2). The mass that this removes moves above the bound, as far as
-errors usually go, because nobody knows by how much a run would have exceeded its limit. Bounds
+errors usually go, because the excess of a run over its limit is unobserved. Bounds
 below the median add no information.
 
 Two predictions about one job share a part of their errors (`Evidence.error_correlation`). It
@@ -113,7 +113,7 @@ class Distribution(ABC):
     def cdf(self, log_seconds: float) -> float:
         """Return the probability of an error of at most `log_seconds`.
 
-        It is never 0 or 1 where only ranks are known.
+        It is never 0 or 1 where only ranks are available.
         """
 
     def half_width(self, level: float) -> float:
@@ -332,12 +332,12 @@ class QueryRegime(StrEnum):
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the query extrapolates."""
+        """Return whether the query extrapolates."""
         return self in {QueryRegime.BEYOND_SCALES, QueryRegime.BEYOND_SIZES}
 
     @property
     def is_of_scales(self) -> bool:
-        """Whether the query has a new scale; its size may be new as well."""
+        """Return whether the query has a new scale; its size may be new as well."""
         return self in {QueryRegime.BETWEEN_SCALES, QueryRegime.BEYOND_SCALES}
 
 
@@ -379,7 +379,7 @@ class Evidence:
 
     @property
     def is_local(self) -> bool:
-        """Whether local runs contribute."""
+        """Return whether local runs contribute."""
         return self.source not in {
             EvidenceSource.START,
             EvidenceSource.SHARED,
@@ -388,7 +388,7 @@ class Evidence:
 
     @property
     def supports_deadlines(self) -> bool:
-        """Whether a deadline may be called met; false if the size of the job is unknown."""
+        """Return whether a deadline may be called met; False if the size of the job is unknown."""
         return self.source not in {EvidenceSource.OTHER_SIZE, EvidenceSource.UNKNOWN_ROWS}
 
     @property

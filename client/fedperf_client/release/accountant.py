@@ -2,7 +2,7 @@
 
 A slot is described as a `DpEvent` of dp_accounting and accounted by its PLD accountant, whose
 estimates are pessimistic. Adjacency is add or remove one workload. The figure for replacing one
-workload is only printed beside it.
+workload is only printed next to it.
 
 Refused: budgets and deltas that are 0, negative, NaN, infinite or missing. They are never read as
 "no noise". dp_accounting is imported on first use, torch never.

@@ -149,8 +149,8 @@ class Advice:
     costs: AdditiveCosts  # additive costs on that size
     # The comparison of the choice; None where it is the current plan.
     rivalry: ChoiceComparison | None
-    # The right size by medians where `best` is the one that it has, as no difference can be told;
-    # else None.
+    # The right size by medians where `best` is the one that it has, as no difference is
+    # significant; else None.
     rival_size: ClusterChoice | None
 
     @property

@@ -29,7 +29,7 @@ from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
-ASSIGNMENTS = 24  # random plans per workflow, beside those on one platform
+ASSIGNMENTS = 24  # random plans per workflow, in addition to those on one platform
 EPOCHS = 40
 WORKFLOWS_AT_ONCE = 8
 LEARNING_RATE = 1e-2

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
 MIN_MEMORY_BYTES = 1_280_000_000  # the smallest cap: Spark wants 450 MiB of heap
-# Classes, compiled code, threads and buffers of the JVM, and this process beside it.
+# Classes, compiled code, threads and buffers of the JVM, and this process in addition.
 _BESIDES_THE_HEAP_BYTES = 500_000_000
 # Of the rest; what is left is for Arrow tables outside of the heap, in both processes.
 _HEAP_SHARE = 0.7
@@ -108,7 +108,7 @@ class RunningSpark:
 
     def _answers(self) -> bool:
         try:
-            self.session.sparkContext.defaultParallelism  # noqa: B018 - asks the JVM
+            self.session.sparkContext.defaultParallelism  # noqa: B018 - calls the JVM
         except Exception:  # Py4J raises various errors for a closed connection
             return False
         return self.process.poll() is None

@@ -211,7 +211,7 @@ class WorkerPool(Closing):
         )
 
     def count(self, request: TrialRequest, limits: TrialLimits) -> Mapping[str, object]:
-        """Return the worker's answer to "count the rows of this program", in a child of its own.
+        """Return the worker's reply to "count the rows of this program", from a child of its own.
 
         Raises:
             UncountableProgramError: counting failed, or passed the limits.
@@ -305,7 +305,7 @@ class _Worker(Closing):
         )
 
     def ask(self, message: bytes, limits: TrialLimits) -> Json:
-        """Send a request and watch the child until it answers or has to be killed.
+        """Send a request and watch the child until it replies or has to be killed.
 
         Returns:
             The reply; where the child measured nothing, wall and CPU seconds as seen from here.

@@ -3,7 +3,7 @@
 Everything is the product's own (`memory_federation`). The schedule is planned as a daemon plans it
 on joining (`release.schedule.plan_schedule`). Charges and their times are read from the ledger of
 the organization's participant. Homes are in a temporary directory, and noise is seeded, so nothing
-of it may be released. Where the policy says "ask", the simulation approves everything, which
+of it may be released. Where the policy is "ask", the simulation approves everything, which
 changes no charge.
 
 The organization's home is read and stays as it is. Its future is unknown. The assumption is that
@@ -383,7 +383,7 @@ def simulated_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule])
 
 
 def approve_all(policy: Policy) -> Policy:
-    """Return the policy with every "ask" answered."""
+    """Return the policy with every "ask" replaced by "auto"."""
     answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
     return replace(
         policy,

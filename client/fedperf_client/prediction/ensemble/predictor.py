@@ -101,7 +101,7 @@ from fedperf_shared.model.pretrained import (
     pretrained_half_width,
 )
 
-# Workloads that the folds of a split must hold out. With fewer, a model that has learnt nothing is
+# Workloads that the folds of a split must hold out. With fewer, a model without any training is
 # right by chance too often; then folds hold out whole workloads.
 MIN_HELD_OUT_WORKLOADS = 20
 
@@ -109,13 +109,13 @@ MIN_HELD_OUT_WORKLOADS = 20
 # error.
 MIN_TRAINING_SHARE = 2 / 3
 
-# Executions from which on an operator must have run on its platform to be known. Fewer hardly
+# Executions that an operator must have on its platform to be covered. Fewer hardly
 # contain a pair twice, and their ensemble is mostly the pretrained model with its level corrected.
 PAIRS_FROM = 10
 
 MOSTLY = 2 / 3  # share of a prediction from which on one source is named as its evidence
 MOST_HELD = 256  # entries of each cache
-# Predictions of up to so many queries are cached. More are a search, which asks only once.
+# Predictions of up to so many queries are cached. More are a search, whose queries do not repeat.
 HELD_TOGETHER = 16
 
 ALL_ENGINES = -1  # the bits of all engines
@@ -127,7 +127,7 @@ _Value = TypeVar("_Value")
 class LearnerPool:
     """Training executions, and the learners that can use them, weighted and fitted on demand."""
 
-    training: TrainingSet  # executions that are learnt from
+    training: TrainingSet  # executions that learners are fitted on
     summary: LocalSummary  # of all local executions
     # In order of precedence; none predicts without its pretrained model.
     learners: tuple[Learner, ...]
@@ -280,7 +280,7 @@ class _Context(NamedTuple):
     regime: QueryRegime  # of the query
     split: HoldoutSplit  # folds that imitate it
     similar: bytes  # mask of the training executions that are similar, as bytes
-    support: float  # share of its operators that local executions know, in [0, 1]
+    support: float  # share of its operators that local executions cover, in [0, 1]
 
 
 class _Blend(NamedTuple):
@@ -295,7 +295,7 @@ class _Blend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonalizedEnsemble:
-    """The predictor: an ensemble for every query regime, beside runs and a pretrained model."""
+    """The predictor: an ensemble for every query regime, with runs and a pretrained model."""
 
     pool: LearnerPool  # training executions and learners
     learners: tuple[Learner, ...]  # those that may be members
@@ -466,7 +466,7 @@ class PersonalizedEnsemble:
     def _from_blend(self, context: _Context, blend: _Blend) -> Prediction:
         query, split, level = context.query, context.split, self.confidence_level
         errors = self._reliability(context.similar, split).distribution
-        # With one similar workload, no other is left to tell how far off its prediction is.
+        # With one similar workload, no other is left to estimate the error of its prediction.
         is_inside = blend.weight > 0 and errors.workloads > 1
         is_inside = is_inside and self.pool.is_inside(query, context.regime, split)
         evidence = self._evidence(blend.weight, split)
@@ -592,7 +592,7 @@ class PersonalizedEnsemble:
         return Reliability.of_both(pretrained, weights.errors[subset], weights.groups[subset])
 
     def _evidence(self, weight: float, split: HoldoutSplit) -> Evidence:
-        """Return the evidence of an ensemble of that weight beside the pretrained model."""
+        """Return the evidence of an ensemble of that weight and of the pretrained model."""
         weights, shares = self.weights_for(split), {e.name: local_share(e) for e in self.learners}
         local = weight * sum(shares[each.name] * each.weight for each in weights.members)
         if split.key not in self._error_correlations:

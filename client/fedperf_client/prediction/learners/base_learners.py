@@ -182,7 +182,7 @@ _GUESS_WEIGHT = 2.0  # executions that the guess counts as
 MOST_APART = 1.0
 
 OWN_LEVEL_SD = 0.3
-# How far an organization's own level, and its own cells, lie from everybody's, log seconds.
+# How far an organization's own level, and its own cells, lie from the common ones, log seconds.
 OWN_CELL_SD = 0.2
 
 
@@ -211,7 +211,7 @@ class CellCorrection:
 
     @classmethod
     def nothing_known(cls) -> Self:
-        """Return mean 0 without covariance: before any report, or without joining."""
+        """Return the correction without information: mean 0 and no covariance."""
         return cls(np.zeros(CELLS), np.zeros((CELLS, CELLS)))
 
 
@@ -350,7 +350,7 @@ def _guarded_variance(deviations: Floats, weights: Floats, *, means: int) -> flo
 
 # --- the learners of an ensemble, in order of precedence --------------------------------------
 
-# Local executions from which on local-only learners take part beside a pretrained model.
+# Local executions from which on local-only learners take part next to a pretrained model.
 LOCAL_FROM = 5
 
 # Executions beyond its minimum at which a learner has its full weight, as a share of it.
@@ -375,7 +375,7 @@ def joined_learners(
 
     Args:
         correction: the coordinator's, of the reference model.
-        is_newer: whether the shared model has learnt since it was the reference. Then it takes
+        is_newer: whether the shared model was trained since it was the reference. Then it takes
             precedence over the corrected reference.
     """
     nothing = CellCorrection.nothing_known()

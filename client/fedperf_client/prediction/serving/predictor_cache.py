@@ -134,7 +134,7 @@ class CachedPredictor:
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
         """Return resources for a plan that names none: those its platforms usually had here.
 
-        Platforms that never ran here have `USUAL_CLUSTER`, whatever other engines had.
+        Platforms that never ran here have `USUAL_CLUSTER`, independently of other engines.
         """
         return next(iter(self.clusters_of(plan)), USUAL_CLUSTER)
 

@@ -2,9 +2,9 @@
 
 Cores are counted over all nodes. A node more brings its memory, and its cores where none are named.
 A plan that had as many partitions as its cluster has cores or nodes gets as many as the other
-cluster has (`reconfigure`). Other numbers of partitions stay, and the prediction says so. A single
-partition stays without a remark: a sum of everything or a broadcast has only one on any cluster,
-unless there was but one core.
+cluster has (`reconfigure`). Other numbers of partitions stay, and the prediction notes that. A
+single partition stays without a remark: a sum of everything or a broadcast has only one on any
+cluster, unless there was but one core.
 
 With `--at rows=2x` or `bytes=10GB`, all sources of a plan grow by one factor. Selectivities stay,
 so filters, maps, sorts, exchanges and unions return as many times more rows as they read. Keys grow
@@ -61,7 +61,7 @@ class OneNodeError(InvalidSizesError):
 
 @dataclass(frozen=True, slots=True)
 class ReconfiguredPlan:
-    """A plan on another cluster than the one where it is known."""
+    """A plan on another cluster than the one where it ran or would run."""
 
     query: PlanOnCluster  # the plan with the partitions that it would get there
     # It has partitions that did not follow from its resources, so their number there is unknown.
@@ -71,7 +71,7 @@ class ReconfiguredPlan:
 def reconfigure(
     plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
 ) -> ReconfiguredPlan:
-    """Move `plan` of that job from `cluster`, where it is known, to another cluster."""
+    """Move `plan` of that job from `cluster`, where it ran or would run, to another cluster."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
         return ReconfiguredPlan(PlanOnCluster(plan, to, job), keeps_partitions=False)
     operators = plan.workflow.operators
@@ -166,8 +166,8 @@ def _with_partitions(operator: Operator, cluster: ClusterConfig, to: ClusterConf
 def _most_on_node(cluster: ClusterConfig, own_clusters: Iterable[ClusterConfig]) -> int | None:
     """Return the cores of a node, beyond which there are more nodes; None for a single node.
 
-    A single node has others beside it if several nodes had as many cores each as the largest node
-    that ran, and at least as many as this one.
+    A single node shares its machine with others if several nodes had as many cores each as the
+    largest node that ran, and at least as many as this one.
     """
     if cluster.nodes > 1:
         return max(1, cluster.cores // cluster.nodes)

@@ -80,7 +80,7 @@ class PlanQuery:
     """A plan to predict, with the stored runs of its job."""
 
     plan: Plan  # to predict
-    # The resources where it is known, or would run, from the usual ones.
+    # The resources where it ran, or would run, from the usual ones.
     cluster_or: Callable[[ClusterConfig], ClusterConfig]
     job: KnownJob | None  # of the plan; None where no stored run of it is named
     own: Execution | None  # the stored run that is named, if any
@@ -216,7 +216,7 @@ class ClusterPrediction:
 
     @property
     def meets_deadline(self) -> bool | None:
-        """Whether the deadline is met with a probability of 90 %; None without deadline."""
+        """Return whether the deadline is met with a probability of 90 %; None without deadline."""
         return (
             None
             if self.probability is None
@@ -294,12 +294,12 @@ def predict_plan(
     load: float = 0.0,
     deadline_seconds: float | None = None,
 ) -> list[ClusterPrediction]:
-    """Predict the run time of `plan`, known on `cluster`, on each of `sizes`.
+    """Predict the run time of `plan`, which ran on `cluster`, on each of `sizes`.
 
     Args:
         predictor: of the home.
         plan: to predict.
-        cluster: where it is known, or would run.
+        cluster: where it ran, or would run.
         sizes: of the cluster.
         inputs: sizes of its input, each to predict on all `sizes`; none for the size that it has.
         job: of the plan; None where no own execution of it is named.

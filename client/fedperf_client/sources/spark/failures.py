@@ -19,7 +19,7 @@ from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 
 LONGEST_LINE = 300  # most characters of a message that are shown
 EXECUTOR_REMOVED = "ExecutorRemoved"  # the end reason of a text about the removal of an executor
-_SIGNALS = 128  # an exit code above it tells the signal
+_SIGNALS = 128  # an exit code above it is this plus the signal
 # Characters of a message that are searched, and in which causes are searched; number of causes.
 _HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
 
@@ -37,7 +37,7 @@ _LAST_LINE = re.compile(
 )
 
 
-# End reasons of attempts that only failed if their text says so.
+# End reasons of attempts that count as failed only by their text.
 KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
 
 _OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
