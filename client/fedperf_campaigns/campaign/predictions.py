@@ -32,7 +32,7 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
-    MOST_ASKED,
+    MOST_QUERIES,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
     ON_TIME,
@@ -379,9 +379,9 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
             raise InvalidInputError(
                 f"column {name} has several values, name one or more: --at {name}={_choices(cells)}"
             )
-    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
+    if (count := math.prod(map(len, columns.values()))) > MOST_QUERIES:
         raise InvalidInputError(
-            f"the query has {count} combinations, at most {MOST_ASKED} are allowed"
+            f"the query has {count} combinations, at most {MOST_QUERIES} are allowed"
         )
     rows = itertools.product(*columns.values())
     return [dict(zip(columns, row, strict=True)) for row in rows]

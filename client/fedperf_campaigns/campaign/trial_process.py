@@ -140,12 +140,12 @@ def prepare_request(message: Json, directory: Path, seconds: float) -> Run:
     call = HttpCall.prepare(message["http"], directory, seconds=seconds)
 
     def run() -> ComponentEnd:
-        answer = call.send()
+        response = call.send()
         extra: Json = {
-            "queue_seconds": answer.queue_seconds,
-            "compute_seconds": answer.compute_seconds,
+            "queue_seconds": response.queue_seconds,
+            "compute_seconds": response.compute_seconds,
         }
-        return ComponentEnd("failed" if answer.reason else "ok", answer.reason, {}, extra)
+        return ComponentEnd("failed" if response.reason else "ok", response.reason, {}, extra)
 
     return run
 

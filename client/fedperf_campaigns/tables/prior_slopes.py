@@ -185,7 +185,7 @@ class PriorSlopes:
     scaling: ScalingColumns | None = None
     elsewhere: Scatter = NO_REPEATS  # repeats of other jobs
     name: str = "prior slopes"
-    start: None = None
+    base_model: None = None
     fewest: int = 1
     most: int | None = None
 
@@ -280,7 +280,7 @@ class FittedSlopes:
     """The fitted learner."""
 
     _middle: Floats
-    _known: Floats
+    _training: Floats
     _level: float
     _scaling: ScalingColumns | None
     _hypotheses: tuple[_Hypothesis, ...]
@@ -314,8 +314,8 @@ class FittedSlopes:
     def _of(self, each: _Hypothesis, rows: Floats, laws: Floats | None) -> tuple[Floats, Floats]:
         """Return mean and variance where a hypothesis holds."""
         shape = each.shape
-        crossed = shape.lines(rows, self._known)
-        crossed += each.departure * shape.near(rows, self._known, each.reach)
+        crossed = shape.lines(rows, self._training)
+        crossed += each.departure * shape.near(rows, self._training, each.reach)
         by_laws = laws if shape.is_law and laws is not None else np.zeros((1, len(rows)))
         by_law = self._level + rows @ shape.mean + by_laws + each.pulls @ crossed.T
         mean = each.laws @ by_law

@@ -88,7 +88,7 @@ class LinearizedTask:
     store: Path
     # Of the model that is linearized, in the order of the architecture.
     arrays: Sequence[NDArray[np.float32]]
-    question: LinearizedQuery
+    query: LinearizedQuery
     # The public plans that the query is about, with their variants.
     anchors: Sequence[PlanOnCluster]
     regime_starts: Sequence[datetime] = ()  # when each drift regime after the first one began
@@ -104,7 +104,7 @@ class LinearizedTask:
 
         with ExecutionStore.open(self.store) as store:
             labelled = label_executions(store.executions(), self.regime_starts)
-        return linearized_sum(self.arrays, labelled, self.question, self.anchors)
+        return linearized_sum(self.arrays, labelled, self.query, self.anchors)
 
 
 def make_release(
@@ -201,7 +201,7 @@ def workload_features(
 def linearized_sum(
     model: Weights,
     labelled: Sequence[LabelledGraph],
-    question: LinearizedQuery,
+    query: LinearizedQuery,
     anchors: Sequence[PlanOnCluster],
 ) -> NDArray[np.int64]:
     """Return the response without its noise, int64 [DIRECTIONS]; private, never released.
@@ -212,14 +212,14 @@ def linearized_sum(
     Args:
         model: that is linearized.
         labelled: own executions.
-        question: about `anchors`.
+        query: about `anchors`.
         anchors: public plans.
     """
     from fedperf_shared.model.linearization import combine_gradients
 
     public = [each.features for each in anchors]
-    directions = combine_gradients(model, public, question.coefficients)
-    return sum_features(workload_features(model, labelled, directions), question.clip)
+    directions = combine_gradients(model, public, query.coefficients)
+    return sum_features(workload_features(model, labelled, directions), query.clip)
 
 
 def regime_shares(executions: Sequence[LabelledGraph]) -> NDArray[np.float64]:

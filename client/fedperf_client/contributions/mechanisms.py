@@ -152,13 +152,13 @@ def sum_residuals(workloads: Iterable[WorkloadResiduals], clip: float) -> Intege
     return _sum(workloads, vector, REPORT_VALUES)
 
 
-def sum_cell_query(workloads: Iterable[WorkloadResiduals], question: CellQuery) -> Integers:
+def sum_cell_query(workloads: Iterable[WorkloadResiduals], query: CellQuery) -> Integers:
     """Return the integer sum of a directed report, int64 [values]; arguments as `sum_residuals`."""
-    design = question.design
+    design = query.design
 
     def vector(workload: WorkloadResiduals) -> Floats:
         cells, residuals = _checked(workload.cells, workload.residuals, CELLS)
-        return _mean_vector(PointResiduals(cells, residuals - question.center[cells]), design)
+        return _mean_vector(PointResiduals(cells, residuals - query.center[cells]), design)
 
     return _sum(workloads, vector, design.values)
 
@@ -220,10 +220,10 @@ def noise_alone(noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:
     return noisy(np.zeros(size, dtype=np.int64), noise, slot, version=version)
 
 
-def report_sum(slot: Slot, question: CellQuery | None) -> SumWorkloads:
+def report_sum(slot: Slot, query: CellQuery | None) -> SumWorkloads:
     """Return the sum of a report slot: of a linear query, or of residuals on the public basis."""
-    if question is not None:
-        return partial(sum_cell_query, question=question)
+    if query is not None:
+        return partial(sum_cell_query, query=query)
     planned = kinds.RESIDUAL_REPORT.as_parameters(slot.parameters)
     return partial(sum_residuals, clip=planned.residual_clip)
 

@@ -207,7 +207,9 @@ def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
     back = "a shorter idle timeout gives executors back"
     if not settings.has_dynamic_executors:
         tracking = (
-            "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+            "dynamicAllocation.shuffleTracking"
+            if settings.has_version((3, 0))
+            else "shuffle.service"
         )
         conf = ("spark.dynamicAllocation.enabled=true", f"spark.{tracking}.enabled=true", *conf)
         back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
@@ -331,7 +333,11 @@ def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -
             size = max(MIB, totals.shuffle_read // (tasks * factor))
             advisory = f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}"
             parallelism = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
-            return (advisory, parallelism) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
+            return (
+                (advisory, parallelism)
+                if settings.has_version(ADAPTIVE_BY_DEFAULT)
+                else (advisory,)
+            )
         if tasks == settings.partitions:
             return (f"spark.sql.shuffle.partitions={tasks * factor}",)
     return (settings.times_memory(factor),)
@@ -559,7 +565,7 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
         conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        if settings.knows((3, 0)):
+        if settings.has_version((3, 0)):
             conf = (
                 *settings.with_adaptive,
                 "spark.sql.adaptive.skewJoin.enabled=true",

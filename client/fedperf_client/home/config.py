@@ -58,7 +58,7 @@ class Home:
     identity = _Entry("identity")  # private key, certificates and the coordinator's addresses
     store = _Entry("executions.sqlite")  # executions: raw data that never leaves
     receipts = _Entry("receipts")  # the coordinator's signed receipts, one file per release
-    questions = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
+    queries = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
     # Fitted predictors, cached between commands; can be removed.
     predictor = _Entry("predictor.safetensors")
     data = _Entry("data")  # generated data of the workloads that ship with fedperf

@@ -137,10 +137,10 @@ def _running(
         polling = PollingPolicy(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
 
-        def answer(request: TrainRequest) -> Future[SignedRelease]:
-            return participant.answer(request, now=clock())
+        def handle(request: TrainRequest) -> Future[SignedRelease]:
+            return participant.handle(request, now=clock())
 
-        node = Node(membership, key, answer, polling=polling, failures=failures)
+        node = Node(membership, key, handle, polling=polling, failures=failures)
         thread = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
         thread.start()
         try:

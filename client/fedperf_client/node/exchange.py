@@ -165,7 +165,7 @@ class Exchange:
         """
         return tuple(self._call(self._calls.synthetic_rows))
 
-    def question(self, slot: SlotKey) -> CellQuery | None:
+    def linear_query(self, slot: SlotKey) -> CellQuery | None:
         """Return the linear query of the directed slot, or None while there is none.
 
         Raises:

@@ -108,7 +108,7 @@ class FleetClient:
             RequestRefusedError: it carries anything else, or too much.
         """
         if message.metadata.message_type != MESSAGE_TYPE:
-            raise RequestRefusedError("not a message that is answered here")
+            raise RequestRefusedError("this message type is not served here")
         ids = [each.object_id for each in iterate_object_tree(tree)]
         if len(ids) > MAX_REQUEST_PARTS:
             raise RequestRefusedError("a request of too many parts")

@@ -98,10 +98,10 @@ class Node:
         self._polling = polling or PollingPolicy()
         self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
         self.connection = Connection.CONNECTING
-        self.odd_answers = 0
+        self.invalid_replies = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Answer requests until `stop` is set; a lost connection is restored."""
+        """Serve requests until `stop` is set; a lost connection is restored."""
         pause = self._polling.first_pause
         while not stop.is_set():
             began = time.monotonic()
@@ -112,7 +112,7 @@ class Node:
             pause = min(2 * pause, self._polling.longest_pause)
 
     def _connect(self, stop: threading.Event) -> None:
-        """Answer requests over one connection, until it is lost or `stop` is set."""
+        """Serve requests over one connection, until it is lost or `stop` is set."""
         self.connection = Connection.CONNECTING
         try:
             with fleet_client(self._membership, self._key) as client:
@@ -140,12 +140,12 @@ class Node:
             )
         except Exception as error:  # the node survives any content that a server sends
             self.connection = Connection.CONNECTING
-            self.odd_answers += 1
+            self.invalid_replies += 1
             # The text of a library's own error may be the server's.
             is_own = isinstance(error, MalformedResponseError)
             text = str(error) if is_own else type(error).__name__
             self._failures.failed(
-                CONNECTION, f"odd answer {self.odd_answers} of the coordinator: {text}"
+                CONNECTION, f"invalid reply {self.invalid_replies} of the coordinator: {text}"
             )
 
     def _beat(self, fleet: FleetClient) -> None:

@@ -218,7 +218,7 @@ class Participant:
         self._gate = ReleaseGate(ledger, noise, key)
         self._models = FetchedModels(home.models)
         self._reports = ReportMaker(
-            home, ledger.schedule, fetch=exchange.question, compute=reporting
+            home, ledger.schedule, fetch=exchange.linear_query, compute=reporting
         )
         self._updates = UpdateMaker(home.store, self._models, compute=training, anchors=anchors)
         self._start = start
@@ -252,7 +252,7 @@ class Participant:
         for slot in opened:
             # Fetched whether or not the slot's report is sent: the request reveals nothing.
             self._call(
-                f"question of {slot_name(slot.key)}", partial(self._reports.fetch_query, slot)
+                f"linear query of {slot_name(slot.key)}", partial(self._reports.fetch_query, slot)
             )
         for slot in opened:
             if slot.key not in self._given_up and not self._receipt_path(slot.key).exists():
@@ -272,7 +272,7 @@ class Participant:
         times = [*self._report_times(now), *(self._schedule.replies_at(e.key) for e in updates)]
         return min([poll, *(at - now for at in times if at > now)])
 
-    def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
+    def handle(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
         """Begin the requested update; a tick sends it at its slot's fixed time.
 
         May be called by another thread, and again for a slot, which returns the same future. The
@@ -301,7 +301,7 @@ class Participant:
         slot = self._schedule.slot(request.slot)
         if slot is None or not self._may_begin(slot.key, now):
             raise RequestRefusedError("no such slot is due", Refusal.NOT_DUE)
-        self._updates.require_answerable(slot, request)
+        self._updates.check_request(slot, request)
         replies_at = self._schedule.replies_at(slot.key)
         seconds = self._seconds_to_compute(slot.key, send_at=replies_at, now=now)
 
@@ -452,7 +452,7 @@ class Participant:
             self.refused_at = now
             raise
         self.heard_at, self.refused_at = now, None
-        self._models.keep_epoch_starts(status.epoch_starts, write_private)
+        self._models.keep_regime_starts(status.epoch_starts, write_private)
         if status.model_version not in (0, self._models.shared_version):
             self._models.keep_shared(self._exchange.model(status.model_version).checkpoint)
             log.info("model fetched", version=status.model_version)

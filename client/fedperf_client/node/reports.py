@@ -36,7 +36,7 @@ class QueryRejectedError(PrivacyRefusedError):
     """Raised once for a query that is not evaluated; its slot lapses and is not charged."""
 
     def __init__(self, key: SlotKey, reason: str) -> None:
-        super().__init__(f"the question of {slot_name(key)} is not answered: {reason}")
+        super().__init__(f"the linear query of {slot_name(key)} is not evaluated: {reason}")
 
 
 class QueryStore:
@@ -76,7 +76,7 @@ class QueryStore:
         except (FileNotFoundError, InvalidInputError):
             return None
 
-    def answerable(self, key: SlotKey, *, reference_version: int) -> CellQuery | None:
+    def current(self, key: SlotKey, *, reference_version: int) -> CellQuery | None:
         """Return the stored query if it is about the reference model that is here.
 
         Raises:
@@ -110,7 +110,7 @@ class ReportMaker:
         self._store = home.store
         self._models = FetchedModels(home.models)
         self._schedule = schedule
-        self._queries = QueryStore(home.questions, schedule.calendar.period, fetch)
+        self._queries = QueryStore(home.queries, schedule.calendar.period, fetch)
         self._compute = compute
 
     def fetch_query(self, slot: Slot) -> None:
@@ -135,7 +135,7 @@ class ReportMaker:
                 "not the slot of a report that has its query", Refusal.NOT_DUE
             )
         version = reference.model_version if query is None else query.version
-        covered = span_covered(self._schedule, slot.key, self._models.epoch_starts())
+        covered = span_covered(self._schedule, slot.key, self._models.regime_starts())
         task = ReportTask(
             self._store, reference, covered.since, covered.until, report_sum(slot, query)
         )
@@ -143,4 +143,4 @@ class ReportMaker:
 
     def _query(self, slot: Slot) -> CellQuery | None:
         version = self._models.reference().model_version
-        return self._queries.answerable(slot.key, reference_version=version)
+        return self._queries.current(slot.key, reference_version=version)

@@ -98,7 +98,7 @@ class UpdateMaker:
         self._compute = compute
         self._anchors = anchors
 
-    def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
+    def check_request(self, slot: Slot, request: TrainRequest) -> None:
         """Refuse a request that is not for the slot's release.
 
         Raises:
@@ -122,7 +122,7 @@ class UpdateMaker:
         Raises:
             MethodRemovedError: the slot trains by DP-SGD.
         """
-        query, regimes = request.question, self._models.epoch_starts()
+        query, regimes = request.question, self._models.regime_starts()
         if query is None:
             raise MethodRemovedError
         task = LinearizedTask(self._store, request.arrays, query, self._public_plans(), regimes)

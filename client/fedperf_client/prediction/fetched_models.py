@@ -89,7 +89,7 @@ class FetchedModels:
         """
         path = self.directory / _CORRECTION
         if not path.is_file():
-            return CellCorrection.nothing_known()
+            return CellCorrection.uninformative()
         try:
             arrays = load(path.read_bytes())
             return CellCorrection(
@@ -106,15 +106,15 @@ class FetchedModels:
         fetched = self._fetched(_REFERENCE)
         return fetched if fetched and fetched.model_version else load_pretrained_model()
 
-    def keep_epoch_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
+    def keep_regime_starts(self, starts: Sequence[datetime], replace_file: ReplaceFile) -> None:
         """Store when each drift regime after the first one began."""
-        if tuple(starts) != self.epoch_starts():
+        if tuple(starts) != self.regime_starts():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             replace_file(
                 self.directory / _REGIMES, orjson.dumps([each.isoformat() for each in starts])
             )
 
-    def epoch_starts(self) -> tuple[datetime, ...]:
+    def regime_starts(self) -> tuple[datetime, ...]:
         """Return when each fetched drift regime after the first one began, oldest first.
 
         Raises:
@@ -137,7 +137,7 @@ class FetchedModels:
             return self.directory / _SHARED
         return self.directory / _REFERENCE if self.reference_version else None
 
-    def starts(self) -> dict[str, PredictLog]:
+    def base_models(self) -> dict[str, PredictLog]:
         """Return every pretrained model by name; the shared one only after joining."""
         public = predictor(load_pretrained_model())
         models = {PUBLIC: public, REFERENCE: public}
@@ -180,7 +180,7 @@ class FetchedModels:
 def predictor(checkpoint: Checkpoint) -> PredictLog:
     """Return the checkpoint's GGFN as a function from queries to log seconds."""
     network = GgfnArrays.of(checkpoint)
-    return lambda questions: network.log_seconds([each.features for each in questions])
+    return lambda queries: network.log_seconds([each.features for each in queries])
 
 
 @lru_cache(maxsize=4)

@@ -349,8 +349,8 @@ class EvidenceSource(StrEnum):
     OTHER_RESOURCES = "own runs of it on other resources"
     OTHER_SIZE = "own runs of it at other sizes"
     OWN_JOBS = "own jobs of its kind"
-    OWN_JOBS_AND_START = "own jobs of its kind and the pretrained model"
-    START = "the pretrained model"
+    OWN_JOBS_AND_PRETRAINED = "own jobs of its kind and the pretrained model"
+    PRETRAINED = "the pretrained model"
     SHARED = "the shared model"
     UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 
@@ -381,7 +381,7 @@ class Evidence:
     def is_local(self) -> bool:
         """Return whether local runs contribute."""
         return self.source not in {
-            EvidenceSource.START,
+            EvidenceSource.PRETRAINED,
             EvidenceSource.SHARED,
             EvidenceSource.UNKNOWN_ROWS,
         }
@@ -532,7 +532,7 @@ def probability_faster(
     one: Prediction,
     other: Prediction,
     *,
-    starts: tuple[float, float] = (0.0, 0.0),
+    startup_seconds: tuple[float, float] = (0.0, 0.0),
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """Return the probability that `one` takes less time than `other`, in [0, 1].
@@ -540,11 +540,11 @@ def probability_faster(
     Args:
         one: a prediction.
         other: of the same job by the same predictor.
-        starts: fixed seconds that are added to each, such as the start of a platform.
+        startup_seconds: fixed seconds that are added to each, such as the start of a platform.
         rates: cost of a second of each. The result is then the probability of a lower cost.
     """
     seconds = [one.median_seconds, other.median_seconds]
-    whole = [each + start for each, start in zip(seconds, starts, strict=True)]
+    whole = [each + startup for each, startup in zip(seconds, startup_seconds, strict=True)]
     first, second = (
         prediction.deviation * each / total
         for prediction, each, total in zip((one, other), seconds, whole, strict=True)

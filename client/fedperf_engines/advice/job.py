@@ -51,12 +51,12 @@ class Job:
         there = reconfigure(self.today, self.cluster, cluster).query.plan
         return replace(self, today=there, cluster=cluster)
 
-    def query(self, question: PlanOnCluster) -> PlanOnCluster:
+    def query(self, query: PlanOnCluster) -> PlanOnCluster:
         """Attach the facts of this job to a query about one of its plans."""
         if self.local_job is None:
-            return question
-        stays = question.plan.platforms == self.today.platforms
-        return question.about(self.local_job if stays else self.local_job.elsewhere())
+            return query
+        stays = query.plan.platforms == self.today.platforms
+        return query.about(self.local_job if stays else self.local_job.elsewhere())
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
         """Return whether the plan keeps its partitions, as their number there is unknown."""

@@ -98,7 +98,7 @@ class RunningSpark:
             raise
 
     def _died_of_memory(self) -> bool:
-        return not self._answers() and self._let_it_end() == _OUT_OF_MEMORY_CODE
+        return not self._responds() and self._let_it_end() == _OUT_OF_MEMORY_CODE
 
     def _let_it_end(self) -> int | None:
         """Wait for an ending JVM; return its exit code, or None if it goes on."""
@@ -106,7 +106,7 @@ class RunningSpark:
             return self.process.wait(_DEATH_SECONDS)
         return None
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
             self.session.sparkContext.defaultParallelism  # noqa: B018 - calls the JVM
         except Exception:  # Py4J raises various errors for a closed connection

@@ -4,13 +4,13 @@ The product combines local learners (`fedperf_campaigns.tables.learners`). Candi
 that read a downloaded posterior about public points are compared here alone.
 
 The Bayesian download is the coordinator's posterior over public points. The mean is a start model
-like any other (`EncodedQueries.starts`); the covariance says how it may be wrong, so that one own
-execution corrects every point that it tells about. An organization's own level may differ from
-everybody's, and so may how its run times depend on the features: by a line and a smooth function of
-them. How much the covariance is to be believed, how far its own dependence goes, and how noisy own
-executions are, few executions do not tell: answers are averaged over a fixed grid of these numbers,
-each weighted by its marginal likelihood. Without own executions it is the mean; it refuses a
-covariance that is none.
+like any other (`EncodedQueries.base_predictions`); the covariance says how it may be wrong, so that
+one own execution corrects every point that it tells about. An organization's own level may differ
+from everybody's, and so may how its run times depend on the features: by a line and a smooth
+function of them. How much the covariance is to be believed, how far its own dependence goes, and
+how noisy own executions are, few executions do not tell: answers are averaged over a fixed grid of
+these numbers, each weighted by its marginal likelihood. Without own executions it is the mean; it
+refuses a covariance that is none.
 
 For plans, whose points are the cells of the public basis, `residual_learners.CellCorrectedModel`
 does the same in a form that stays cheap for thousands of executions.
@@ -81,7 +81,7 @@ class PretrainedWithPosterior:
     """
 
     covariance: Floats
-    start: str = REFERENCE
+    base_model: str = REFERENCE
     fewest: int = 0
     most: int | None = 200
 
@@ -98,7 +98,7 @@ class PretrainedWithPosterior:
     @property
     def name(self) -> str:
         """Its name in explanations."""
-        return f"{self.start}+covariance"
+        return f"{self.base_model}+covariance"
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> "FittedDownload":
         """Condition on own executions.
@@ -106,7 +106,7 @@ class PretrainedWithPosterior:
         Raises:
             InvalidCorrectionError: an execution is at a point that the covariance lacks.
         """
-        left = log_seconds - samples.starts[self.start]
+        left = log_seconds - samples.base_predictions[self.base_model]
         scaling = Scaling.of(samples.features)
         inputs = scaling(samples.features)
         points = self.points(samples)
@@ -151,7 +151,7 @@ class FittedDownload:
         for share, each in self._likely:
             covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
             error += share * (covariance @ each.weights)
-        return np.asarray(queries.starts[self.download.start] + error)
+        return np.asarray(queries.base_predictions[self.download.base_model] + error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def exchange(scene: Scene) -> Iterator[ExchangeClient]:
 
 def asked(scene: Scene, exchange: ExchangeClient) -> CellQuery:
     scene.ask()
-    question = exchange.question(DIRECTED)
+    question = exchange.linear_query(DIRECTED)
     assert question is not None
     return question
 
@@ -93,7 +93,7 @@ def hand_in(exchange: ExchangeClient, organization: Organization, report: Direct
 def test_exchange_serves_linear_query_and_counts_its_report_once(
     scene: Scene, exchange: ExchangeClient
 ) -> None:
-    assert exchange.question(DIRECTED) is None
+    assert exchange.linear_query(DIRECTED) is None
     question = asked(scene, exchange)
     assert (question.slot, question.reference_version) == (DIRECTED, 1)
     signed = scene.acme.sign(codec.encode_release(answer(question)))
@@ -108,7 +108,7 @@ def test_exchange_serves_same_linear_query_to_all_organizations(
     question = asked(scene, exchange)
     other = admit(tmp_path, scene.server.invite("Other"), "other", None)
     with other.exchange() as client:
-        theirs = client.question(DIRECTED)
+        theirs = client.linear_query(DIRECTED)
     assert theirs is not None
     assert codec.encode_question(theirs) == codec.encode_question(question)
 
@@ -152,6 +152,6 @@ def test_linear_query_with_norm_above_one_is_refused_by_the_client(
     object.__setattr__(call, "reply", replace(honest, write=longer))
     try:
         with pytest.raises(InvalidInputError, match="a workload could send a vector of norm"):
-            exchange.question(DIRECTED)
+            exchange.linear_query(DIRECTED)
     finally:
         object.__setattr__(call, "reply", honest)

@@ -316,7 +316,7 @@ class DriftObservations:
         return cls(
             table.cell,
             numbered(table.workload),
-            table.log_seconds - table.start,
+            table.log_seconds - table.pretrained_log_seconds,
             np.column_stack(inputs),
             table.timestamps(),
         )
@@ -489,7 +489,7 @@ def load_drift_streams(store: ExecutionStore, *, keep: bool = True) -> tuple[Str
         StorageError: the store or the pretrained model cannot be read.
     """
     table = load_encoded_executions(store, keep=keep)
-    return find_streams(DriftObservations.of(table.take(table.is_ok & table.teaches)))
+    return find_streams(DriftObservations.of(table.take(table.is_ok & table.is_example)))
 
 
 def recent_drift(drifts: Sequence[StreamDrift], plan: Plan, *, now: datetime) -> StreamDrift | None:

@@ -314,11 +314,11 @@ def typical_error(absolute: Floats, groups: Ints) -> float:
     return float(smallest.mean()) if len(smallest) else float("nan")
 
 
-def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Floats) -> Floats:
+def _stacked_weights(errors: Floats, initial: Floats, typical: Floats, shares: Floats) -> Floats:
     """Return the weights on the simplex that minimize the mean absolute error of the ensemble.
 
     The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex and has
-    a gradient. Outliers are clipped. The search begins at `start`; executions weigh `shares`.
+    a gradient. Outliers are clipped. The search begins at `initial`; executions weigh `shares`.
     """
     from scipy.optimize import minimize
 
@@ -330,18 +330,18 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
         smoothed = np.sqrt(mixed**2 + _SMALLEST_ERROR**2)
         return float(smoothed @ mean), clipped @ (mean * mixed / smoothed)
 
-    ones = np.ones(len(start))
+    ones = np.ones(len(initial))
     # A dictionary, because SciPy takes longer to read a `LinearConstraint` than to solve.
     sum_is_one: Any = {"type": "eq", "fun": lambda w: float(ones @ w) - 1.0, "jac": lambda _: ones}
     result = minimize(
         loss,
-        start,
+        initial,
         jac=True,
         method="SLSQP",
-        bounds=[(0.0, 1.0)] * len(start),
+        bounds=[(0.0, 1.0)] * len(initial),
         constraints=sum_is_one,
     )
-    return np.clip(result.x, 0.0, 1.0) if result.success else start
+    return np.clip(result.x, 0.0, 1.0) if result.success else initial
 
 
 # --- the ensemble -----------------------------------------------------------------------------
@@ -456,8 +456,8 @@ def cross_validate(
     Raises:
         PredictorFailedError: A learner returned values that cannot be used.
     """
-    size, starts = training.effective_size, training.samples.starts
-    used = tuple(each for each in learners if is_usable(each, size, starts))
+    size, base_models = training.effective_size, training.samples.base_predictions
+    used = tuple(each for each in learners if is_usable(each, size, base_models))
     rows = np.concatenate([np.zeros(0, np.int64), *(each.held_out for each in split.folds)])
     folds = np.repeat(np.arange(len(split.folds)), [len(each.held_out) for each in split.folds])
     errors = [np.zeros((len(used), 0))]

@@ -184,7 +184,7 @@ def _powers_of_two(most: int) -> list[int]:
 
 ROWS, BYTES = "rows", "bytes"
 
-MOST_SIZES_ASKED = 16
+MOST_SIZES = 16
 
 # The assumption by which a plan is scaled, for people.
 ASSUMPTION = (
@@ -249,8 +249,8 @@ def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:
                     f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
                 )
             sizes.append(InputSize(name, value, is_factor))
-    if len(sizes) > MOST_SIZES_ASKED:
-        raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
+    if len(sizes) > MOST_SIZES:
+        raise InvalidValueError(f"--at takes at most {MOST_SIZES} sizes, got {len(sizes)}")
     return sizes
 
 
@@ -289,7 +289,7 @@ def scale_input(plan: Plan, size: InputSize) -> ScaledPlan:
 
 def estimate_at_size(
     predictor: PersonalizedEnsemble,
-    question: PlanOnCluster,
+    query: PlanOnCluster,
     factor: float,
     ran: Sequence[tuple[float, PlanOnCluster]],
 ) -> Prediction:
@@ -297,7 +297,7 @@ def estimate_at_size(
 
     Args:
         predictor: of the home.
-        question: the plan at that size.
+        query: the plan at that size.
         factor: by which its sources are larger than at its present size.
         ran: factors of the sizes that the job ran at, and the job at these sizes on the same
             resources; at least one.
@@ -305,13 +305,13 @@ def estimate_at_size(
     nearest, reference_query = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
     [reference] = predictor.predict([reference_query])
     if reference.evidence.runs == 0:
-        [direct] = predictor.predict([question])
+        [direct] = predictor.predict([query])
         return direct
     log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.median_seconds
-    fixed = _fixed_seconds(predictor, question, reference_query, factor / nearest)
+    fixed = _fixed_seconds(predictor, query, reference_query, factor / nearest)
     by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
         stays = min(fixed, took) / took
@@ -328,13 +328,13 @@ def estimate_at_size(
 
 
 def _fixed_seconds(
-    predictor: PersonalizedEnsemble, question: PlanOnCluster, other: PlanOnCluster, factor: float
+    predictor: PersonalizedEnsemble, query: PlanOnCluster, other: PlanOnCluster, factor: float
 ) -> float | None:
     """Return the seconds that the pretrained model predicts at any size, None where unknown."""
-    start = None if predictor.pretrained is None else predictor.pretrained.start
-    if start is None or not other.plan.workflow.source_rows > 0:
+    base_model = None if predictor.pretrained is None else predictor.pretrained.base_model
+    if base_model is None or not other.plan.workflow.source_rows > 0:
         return None
-    longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()
+    longer, shorter = np.exp(predictor.pool.base_models[base_model]([query, other])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
 
 

@@ -170,7 +170,7 @@ class FakeExchange(Exchange):
         self._called("correction")
         return self.published
 
-    def question(self, slot: SlotKey) -> CellQuery | None:
+    def linear_query(self, slot: SlotKey) -> CellQuery | None:
         self._called("question")
         if self.bad_question is not None:
             raise self.bad_question
@@ -234,7 +234,7 @@ class Scene:
             "question": make_tangent_question(),
         }
         request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
-        return self.participant.answer(request, now=self.now)
+        return self.participant.handle(request, now=self.now)
 
     def ask_at(self, hours: float, **changes: object) -> SignedRelease:
         """Send a train request at that hour and return the reply.
