@@ -184,7 +184,7 @@ def load_measurements(home: Path, campaign: Campaign) -> CampaignMeasurements:
     measured = _measured(home, campaign)
     if not measured.seconds:
         problem = (
-            f"all {measured.failed} trials of campaign {campaign.name} failed; the report says why"
+            f"all {measured.failed} trials of campaign {campaign.name} failed; see the report"
             if measured.failed
             else f"campaign {campaign.name} has measured nothing yet; run it with: fedperf profile"
         )

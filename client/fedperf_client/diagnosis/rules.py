@@ -227,7 +227,7 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
         f"stage {dropped.stage}",
         0.0,
         f"{dropped.reported} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
-        "Spark dropped events, so that nothing is said about idle time, and sums are too low",
+        "Spark dropped events, so idle time is not reported, and sums are too low",
         "a longer queue for the events, and more memory for the driver that keeps it",
         (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
         {"stage": dropped.stage, "told_tasks": dropped.reported, "tasks": dropped.announced},
@@ -418,7 +418,7 @@ def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str,
     reads = totals.input_bytes or totals.shuffle_read
     if tasks == 1 and not reads and _READS_SCHEMA.match(stage.name):
         return (
-            "Spark asks files for their columns, which no setting splits: give a schema, or read "
+            "Spark reads the columns from files, which no setting splits: give a schema, or read "
             "a table of the catalogue"
         ), conf
     return "more partitions where the code makes them; else fewer cores do as well here", conf
@@ -451,7 +451,7 @@ def tiny_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
         f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
         f"{duration_text(stage.median / 1000)} in the median; of "
         f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
-        "were CPU time of their code in the JVM; time of programs beside it is not counted",
+        "were CPU time of their code in the JVM; time of other programs is not counted",
         *_fewer_partitions(job, stage, enough),
         {
             "tasks": tasks,
@@ -690,7 +690,7 @@ def shuffles(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
             stage.span * (1 - read / rows) / 1000,
             f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
             f"times as many, {size_text(size)}",
-            "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+            "look for joins or explodes that multiply rows, for columns that are not needed, and "
             "for a filter or a partial aggregate that could come first",
             (),
             {"read_rows": read, "written_rows": rows, "written_bytes": size},

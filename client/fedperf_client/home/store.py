@@ -607,7 +607,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
         )
     if not 1 <= version <= SCHEMA_VERSION:
         raise StorageError(
-            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
+            f"{path} has schema {version}, this fedperf reads {SCHEMA_VERSION}; "
             "use the fedperf that wrote it, or a newer one (nothing was changed)"
         )
     return int(version)

@@ -157,7 +157,7 @@ def _bracket(gap: Callable[[float], float], budget: PrivacyBudget) -> tuple[floa
     else:
         raise ConfigurationError(
             f"no noise meets epsilon {budget.epsilon:g} at delta {budget.delta:g}: "
-            "what is planned beside it overspends the budget"
+            "the other planned releases overspend the budget"
         )
     while gap(high / 2) <= 0:
         high /= 2

@@ -341,7 +341,7 @@ class AppendOnlyFile:
             return "the counter file belongs to another ledger"
         # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
         if not count - 1 <= counter[1] <= count:
-            return f"the counter file says {counter[1]} {unit}, the ledger holds {count}"
+            return f"the counter file holds {counter[1]} {unit}, the ledger holds {count}"
         return None
 
     def _count(self, connection: sqlite3.Connection) -> int:

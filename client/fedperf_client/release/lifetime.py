@@ -170,7 +170,7 @@ class LifetimeRecord(AppendOnlyFile):
                 return new
         if not has_counter or period.ledger != new.ledger:
             raise StorageError(
-                f"ledger {period.ledger}: lost, the lifetime record says that its period began"
+                f"ledger {period.ledger}: lost, the lifetime record holds its period"
             )
         return period
 

@@ -333,7 +333,7 @@ def _find_reason_to_omit(
             not (calendar.report_slots if is_report else calendar.model_slots)
         ),
         "size class small: below about 2,000 workloads the noise would hide what a model "
-        "update knows; the budget goes to reports": not is_report and not is_large,
+        "update learned; the budget goes to reports": not is_report and not is_large,
         "report.share is 1: the whole budget goes to reports": (
             not is_report and policy.report_share == 1 and reports_leave
         ),

@@ -230,7 +230,7 @@ def change_sentence(change: WorkloadChange, source: str) -> str:
         f"it takes {math.exp(change.change.log_ratio):.3g} times as long since {since} "
         f"({CONFIDENCE_LEVEL:.0%} interval {lower:.3g} to {upper:.3g}; "
         f"{counted(change.runs_since, 'run')} since, {change.runs_before} before), as fedperf "
-        "compare says; older runs count on that level"
+        "compare shows; older runs count on that level"
     )
 
 
