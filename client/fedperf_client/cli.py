@@ -177,7 +177,7 @@ def join(
         print_forecast(policy, calendar, at=at)
         typer.echo(
             "Next: compare the fingerprint with the coordinator's operator by telephone. If "
-            "fedperf-server org list shows another one, somebody else used your invitation. Then "
+            "fedperf-server org list shows another one, another party used your invitation. Then "
             "start fedperf daemon, which fixes the schedule."
         )
 

@@ -33,7 +33,7 @@ from fedperf_shared.workflow.features import Features
 
 T = TypeVar("T")
 Sum = NDArray[np.int64]
-Answer = Callable[[Sequence[LabelledGraph]], Sequence[T]]
+Compute = Callable[[Sequence[LabelledGraph]], Sequence[T]]
 
 
 class UnknownTaskError(TypeError):
@@ -48,23 +48,23 @@ class MemberHistory(Protocol):
 
 
 @dataclass(slots=True)
-class Answers:
+class ContributionCache:
     """Contributions of workloads to the current public query, shared by their members."""
 
     _subject: object = None
-    _found: dict[tuple[int, ...], object] = field(default_factory=dict)
-    _answer: Answer[object] | None = None
+    _by_workload: dict[tuple[int, ...], object] = field(default_factory=dict)
+    _compute: Compute[object] | None = None
 
     def of(
-        self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Answer[T]]
+        self, subject: object, executed: Sequence[LabelledGraph], begun: Callable[[], Compute[T]]
     ) -> list[T]:
-        """Return one answer for each workload among `executed`; of those that are new by `begun`.
+        """Return one result for each workload among `executed`; of those that are new by `begun`.
 
-        What was answered about another subject is forgotten. `begun` is called once a subject.
-        What it makes gives one answer for each workload, in the order in which these appear.
+        Results about another subject are dropped. `begun` is called once a subject. The function
+        that it returns gives one result for each workload, in the order in which these appear.
         """
         if subject != self._subject:
-            self._subject, self._found, self._answer = subject, {}, None
+            self._subject, self._by_workload, self._compute = subject, {}, None
         workloads: dict[str, list[LabelledGraph]] = defaultdict(list)
         for each in executed:
             workloads[each.workload].append(each)
@@ -72,14 +72,14 @@ class Answers:
         new = [
             members
             for key, members in zip(keys, workloads.values(), strict=True)
-            if key not in self._found
+            if key not in self._by_workload
         ]
         if new:
-            self._answer = self._answer or begun()
-            answers = self._answer([each for members in new for each in members])
-            for members, answer in zip(new, answers, strict=True):
-                self._found[tuple(map(id, members))] = answer
-        return [cast("T", self._found[key]) for key in keys]
+            self._compute = self._compute or begun()
+            contributions = self._compute([each for members in new for each in members])
+            for members, contribution in zip(new, contributions, strict=True):
+                self._by_workload[tuple(map(id, members))] = contribution
+        return [cast("T", self._by_workload[key]) for key in keys]
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class SharedGradients:
     """Compute `anchor_gradients` once where coordinator and members are one process.
 
     A round uses one public model at the same public plans: for its query, for each
-    member's answer and for the step. In production each side takes the gradients itself. The
+    member's release and for the step. In production each side takes the gradients itself. The
     last ones are held: a third of a gigabyte for all plans that ship.
     """
 
@@ -105,12 +105,18 @@ class SharedGradients:
 
 
 @dataclass(frozen=True, slots=True)
-class SharedAnswers:
+class SharedContributions:
     """Contributions that are computed once for all members of a federation."""
 
-    residuals: Answers = field(default_factory=Answers)  # of workloads, against a reference
-    reported: Answers = field(default_factory=Answers)  # what each adds to a report
-    steps: Answers = field(default_factory=Answers)  # what each adds to a step at a tangent
+    residuals: ContributionCache = field(
+        default_factory=ContributionCache
+    )  # of workloads, against a reference
+    reported: ContributionCache = field(
+        default_factory=ContributionCache
+    )  # what each adds to a report
+    steps: ContributionCache = field(
+        default_factory=ContributionCache
+    )  # what each adds to a step at a tangent
     # At public plans, where the coordinator takes them from here as well.
     gradients: SharedGradients | None = None
 
@@ -120,7 +126,7 @@ class HistoryCompute:
     """A `workers.worker_process.TaskRunner` over a history."""
 
     history: MemberHistory  # of one member
-    shared: SharedAnswers  # of all members
+    shared: SharedContributions  # of all members
     clock: Callable[[], datetime]  # for what was executed by now
 
     def __call__(self, task: Callable[[], T], /, *, seconds: float | None = None) -> T:
@@ -140,7 +146,7 @@ class HistoryCompute:
         """Whole numbers, so that a sum of workloads' parts is what the task makes of them all."""
         version = task.reference.model_version
 
-        def residuals() -> Answer[WorkloadResiduals]:
+        def residuals() -> Compute[WorkloadResiduals]:
             return partial(workload_residuals, GgfnArrays.of(task.reference))
 
         def reported(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
@@ -148,28 +154,28 @@ class HistoryCompute:
             return [task.sum_of([each]) for each in own]
 
         executed = self.history.between(task.since, task.until)
-        key = (version, _asked(task.sum_of))
+        key = (version, _query_key(task.sum_of))
         parts = self.shared.reported.of(key, executed, lambda: reported)
         return np.sum(parts, axis=0) if parts else task.sum_of(())
 
     def _tangent_sum(self, task: LinearizedTask) -> Sum:
-        question = task.question
+        query = task.query
 
-        def begun() -> Answer[Sum]:
+        def begun() -> Compute[Sum]:
             model = task.arrays
             public = [each.features for each in task.anchors]
             shared = self.shared.gradients
             taken = None if shared is None else shared(model, public)
-            directions = combine_gradients(model, public, question.coefficients, gradients=taken)
+            directions = combine_gradients(model, public, query.coefficients, gradients=taken)
 
-            def answer(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
+            def compute(new: Sequence[LabelledGraph]) -> Sequence[Sum]:
                 features = workload_features(model, new, directions)
-                return [sum_features([each], question.clip) for each in features]
+                return [sum_features([each], query.clip) for each in features]
 
-            return answer
+            return compute
 
         executed = self.history.between(None, self.clock())
-        vectors = self.shared.steps.of(question, executed, begun)
+        vectors = self.shared.steps.of(query, executed, begun)
         return np.sum(vectors, axis=0) if vectors else np.zeros(DIRECTIONS, dtype=np.int64)
 
 
@@ -192,7 +198,7 @@ def _same(ones: Weights, others: Weights) -> bool:
     return len(ones) == len(others) and all(map(np.array_equal, ones, others))
 
 
-def _asked(sum_of: SumWorkloads) -> object:
+def _query_key(sum_of: SumWorkloads) -> object:
     """Return a key of a report's sum: its clip, or the version of its query."""
     if not isinstance(sum_of, partial):
         return sum_of

@@ -14,7 +14,7 @@ is opened as every node opens it, and a release is serialized as for the coordin
 production, a member that refuses returns its reason, and a member that fails is silent.
 
 `CpuMeter` separates the processor time of the coordinator from that of the members. Sections nest:
-while a member computes, the coordinator's clock stands still, and the other way round.
+while a member computes, the coordinator's clock is stopped, and the other way round.
 """
 
 import tempfile
@@ -79,7 +79,7 @@ class Side(StrEnum):
 
     COORDINATOR = "coordinator"
     MEMBERS = "members"
-    NOBODY = "nobody"
+    IDLE = "nobody"
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class CpuMeter:
 
     timer: Callable[[], float] = time.process_time  # seconds of the processor
     seconds: dict[Side, float] = field(default_factory=lambda: defaultdict(float))  # by side
-    _now: Side = Side.NOBODY
+    _now: Side = Side.IDLE
     _since: float = 0.0
 
     def __post_init__(self) -> None:
@@ -123,20 +123,20 @@ def run_at_once(work: Callable[[], T], /) -> Future[T]:
     return future
 
 
-Answer = Callable[[TrainRequest], "Future[SignedRelease]"]  # A member's handler of model rounds
+Handler = Callable[[TrainRequest], "Future[SignedRelease]"]  # A member's handler of model rounds
 
 
 def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> ExchangeCalls:
-    """Return a member's calls of the Exchange, answered at once on the coordinator's time."""
+    """Return a member's calls of the Exchange, served at once on the coordinator's time."""
 
-    def asking(method: Callable[..., object]) -> Callable[..., object]:
+    def serving(method: Callable[..., object]) -> Callable[..., object]:
         def ask(*arguments: object) -> object:
             with meter.of(Side.COORDINATOR):
                 return method(caller, *arguments)
 
         return ask
 
-    calls = {method: asking(getattr(service, method)) for method in EXCHANGE}
+    calls = {method: serving(getattr(service, method)) for method in EXCHANGE}
     return cast("ExchangeCalls", SimpleNamespace(**calls))
 
 
@@ -144,12 +144,12 @@ def memory_calls(service: ExchangeService, caller: Member, meter: CpuMeter) -> E
 class MemoryFleet:
     """The connected members (`rounds.open_round.Fleet`)."""
 
-    answers: dict[bytes, Answer] = field(default_factory=dict)
+    handlers: dict[bytes, Handler] = field(default_factory=dict)
     admitted: frozenset[bytes] = frozenset()
 
-    def connect(self, organization_id: bytes, answer: Answer) -> None:
+    def connect(self, organization_id: bytes, handler: Handler) -> None:
         """Send that member requests from now on."""
-        self.answers[organization_id] = answer
+        self.handlers[organization_id] = handler
 
     def set_members(self, keys: Mapping[bytes, ec.EllipticCurvePublicKey]) -> None:
         """Implement `Fleet`."""
@@ -165,40 +165,40 @@ class MemoryRound:
     """The messages of one round (`rounds.open_round.FleetRound`)."""
 
     fleet: MemoryFleet
-    _asked: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
+    _replies: dict[bytes, Future[SignedRelease]] = field(default_factory=dict)
     _replied: set[bytes] = field(default_factory=set)
 
     def send(self, organization_id: bytes, body: bytes) -> bool:
         """Implement `FleetRound`."""
-        answer = self.fleet.answers.get(organization_id)
-        is_there = answer is not None and organization_id in self.fleet.admitted
-        if answer is None or not is_there or organization_id in self._asked:
+        handler = self.fleet.handlers.get(organization_id)
+        is_there = handler is not None and organization_id in self.fleet.admitted
+        if handler is None or not is_there or organization_id in self._replies:
             return False
         try:
-            self._asked[organization_id] = answer(_opened(body))
+            self._replies[organization_id] = handler(_opened(body))
         except RequestRefusedError as error:
             refused: Future[SignedRelease] = Future()
             refused.set_exception(error)
-            self._asked[organization_id] = refused
+            self._replies[organization_id] = refused
         return True
 
     def replies(self) -> Sequence[Reply]:
         """Implement `FleetRound`, in the order of the requests."""
         replies: list[Reply] = []
-        for organization_id, answer in self._asked.items():
-            if not answer.done() or organization_id in self._replied:
+        for organization_id, reply in self._replies.items():
+            if not reply.done() or organization_id in self._replied:
                 continue
             self._replied.add(organization_id)
-            error = answer.exception()
+            error = reply.exception()
             if error is None:
-                replies.append(Reply(organization_id, encode_signed_release(answer.result())))
+                replies.append(Reply(organization_id, encode_signed_release(reply.result())))
             elif isinstance(error, RequestRefusedError):
                 replies.append(Reply(organization_id, None, error.refusal))
         return replies
 
     def close(self) -> None:
         """Implement `FleetRound`."""
-        self._asked.clear()
+        self._replies.clear()
 
 
 @lru_cache(maxsize=1)
@@ -211,7 +211,7 @@ HOST = "localhost"
 
 FIRST_VERSION = 1
 
-# Whose releases all leave without asking; what is planned stands in a member's schedule.
+# All releases leave without approval. A member's schedule holds the planned ones.
 DEFAULT_POLICY = Policy(size_class=SizeClass.LARGE, nominal_workloads=2000)
 
 
@@ -258,7 +258,7 @@ class FederationMember:
 
 @dataclass(slots=True)
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that is stopped until it is set."""
 
     now: datetime
 
@@ -279,7 +279,7 @@ class Federation:
     members: list[FederationMember] = field(default_factory=list)
     news: list[object] = field(default_factory=list)  # what the coordinator's ticks brought
     # Checkpoint of its first version, where members have another one for it.
-    start: bytes | None = None
+    pretrained: bytes | None = None
     meter: CpuMeter = field(default_factory=CpuMeter)  # processor time by side
     _lived_to: datetime = BEFORE_EVERYTHING
 
@@ -360,15 +360,15 @@ def join_member(
     calls = memory_calls(service, member, federation.meter)
     exchange = Exchange(calls, Membership.load(home.identity))
     participant = settle_member(federation, new, member, home, exchange)
-    fleet.connect(member.organization_id, partial(_answer, participant, federation))
+    fleet.connect(member.organization_id, partial(_handle, participant, federation))
     return participant
 
 
-def _answer(
+def _handle(
     member: FederationMember, federation: Federation, request: TrainRequest
 ) -> Future[SignedRelease]:
     with federation.meter.of(Side.MEMBERS):
-        return member.participant.answer(request, now=federation.clock.now)
+        return member.participant.handle(request, now=federation.clock.now)
 
 
 @contextmanager
@@ -399,8 +399,8 @@ def open_federation(
         service = ExchangeService(
             database, enrollment, config, signing_key=ring.key(SIGNING), clock=clock
         )
-        start = _other_start(task)
-        yield Federation(config, database, coordinator, clock, start=start), service
+        pretrained = _other_pretrained_model(task)
+        yield Federation(config, database, coordinator, clock, pretrained=pretrained), service
 
 
 def admit_member(federation: Federation, new: NewMember) -> tuple[Member, MemberHome]:
@@ -456,13 +456,13 @@ def create_ledger(
     begins = federation.config.calendar.period.start
     ledger = PrivacyLedger.create(home.ledger(begins), new.budget, new.schedule)
     exchange.declare_schedule(new.schedule)
-    if federation.start is not None:
-        FetchedModels(home.models).keep_reference(federation.start)
+    if federation.pretrained is not None:
+        FetchedModels(home.models).keep_reference(federation.pretrained)
     return ledger
 
 
 def member_home(config: ServerConfig, new: NewMember) -> MemberHome:
-    """Return the member's home, beside its coordinator."""
+    """Return the member's home, next to its coordinator."""
     return MemberHome(config.directory.parent / new.name, new.models)
 
 
@@ -484,8 +484,8 @@ def build_participant(
     )
 
 
-def _other_start(task: Task) -> bytes | None:
-    """Return the task's start, where it is a GGFN but not the one that ships.
+def _other_pretrained_model(task: Task) -> bytes | None:
+    """Return the task's pretrained model, where it is a GGFN but not the one that ships.
 
     A member uses the shipped pretrained model as version 1, and fetches other versions.
     """

@@ -41,7 +41,7 @@ from tests.unit.client.prediction.synthetic import draw_samples
 LEARNERS: tuple[Learner, ...] = (
     UncorrectedModel(),
     ShrunkenBias(),
-    CellCorrectedModel(CellCorrection.nothing_known()),
+    CellCorrectedModel(CellCorrection.uninformative()),
     ResidualRidge(),
     ResidualBoosting(),
     Constant(),
@@ -117,7 +117,7 @@ def test_learner_fitted_twice_on_same_data_predicts_identical_bits(learner: Lear
 
 
 @pytest.mark.parametrize(
-    "learner", [each for each in LEARNERS if each.start is None], ids=lambda each: each.name
+    "learner", [each for each in LEARNERS if each.base_model is None], ids=lambda each: each.name
 )
 def test_local_learner_predicts_the_same_without_pretrained_model(learner: Learner) -> None:
     samples, log_seconds = draw_samples(60)

@@ -175,7 +175,7 @@ def _clip(value: float, least: float, most: float) -> float:
 class Sampler(Protocol):
     """Chooses configurations, deterministically given its seed and the measurements.
 
-    The n-th time it names a row of the grid stands for the row's n-th repetition.
+    The n-th occurrence of a row of the grid is the row's n-th repetition.
     """
 
     def next(self, measured: Mapping[int, float], unavailable: frozenset[int]) -> int | None:
@@ -262,7 +262,7 @@ _GRACE_SECONDS = 2.0
 def missing_parts(campaign: Campaign, environment: Mapping[str, str]) -> list[str]:
     """Check that commands and functions of a campaign are there, without running them.
 
-    A command is looked for where a trial would: on its PATH, or beside the campaign file. A
+    A command is searched as in a trial: on its PATH, or next to the campaign file. A
     function's module is imported in a process of its own. Files in a trial's own directory, and
     programs that an earlier component may build, are not checked.
 

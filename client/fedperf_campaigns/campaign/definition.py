@@ -1,7 +1,7 @@
 """The campaign file (campaign.toml): settings, the components of the job, and their validation.
 
 A component is a Python callable, a command or a function behind HTTP. In commands, URLs, headers,
-environments and names of body files `{column}` stands for the configuration's value, and
+environments and names of body files `{column}` is the configuration's value, and
 `{trial_directory}` for a directory of the trial. Literal braces are doubled. In a body only known
 names are replaced, so that it can be JSON. A wrong file is refused as a whole, with every problem
 and its key.
@@ -10,7 +10,7 @@ A campaign's id is the hash of the file's meaning. Comments, the order of keys a
 run (`max_trials`, `max_wall_seconds`) do not count, so a campaign that ran out of budget goes on
 when it gets more. Any other change makes another campaign, whose trials are kept apart.
 
-The home stores a copy of the file beside the campaign's journal, both as `campaigns/NAME-ID` with
+The home stores a copy of the file next to the campaign's journal, both as `campaigns/NAME-ID` with
 the first digits of the id. So predictions find a campaign by its name.
 """
 
@@ -40,8 +40,8 @@ from fedperf_shared.errors import ConfigurationError, FedperfError, StorageError
 from fedperf_shared.runtime.settings_file import WrongSettingsError, problems_of, read_settings
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, RESERVED_KINDS, OperatorKind
 
-WHOLE = "whole"  # stands for all components together where a component is named
-PLATFORM_COLUMN = "platform"  # says where components run that name no platform
+WHOLE = "whole"  # all components together, where a component is named
+PLATFORM_COLUMN = "platform"  # where components run that name no platform
 MAX_COMPONENTS = 64
 _MAX_ARGUMENTS = 1000
 _LONGEST_TEXT = 100_000
@@ -429,7 +429,7 @@ def journal_path(home: Path, campaign: Campaign) -> Path:
 
 
 def store_definition(home: Path, campaign: Campaign, file: Path) -> None:
-    """Keep the campaign's file beside its journal.
+    """Store the campaign's file next to its journal.
 
     Raises:
         StorageError: it cannot be read or written.

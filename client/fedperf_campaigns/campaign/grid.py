@@ -204,7 +204,7 @@ LARGEST_NUMBER = 1e15  # numbers up to here are exact as floats too
 # Columns of ones that stand in a table for what a campaign does not have; no name of a column.
 NO_SIZE, NO_PARALLELISM = "(no size)", "(no parallelism)"
 
-# The name of the trial's directory, beside the columns, in templates of components.
+# The name of the trial's directory in templates of components, in addition to the columns.
 TRIAL_DIRECTORY = "trial_directory"
 
 # Names that no column may have, as results have such columns.

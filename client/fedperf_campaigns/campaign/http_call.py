@@ -75,7 +75,7 @@ class HttpCall:
         return cls(client, request, http["expected_status"], token)
 
     def send(self) -> HttpResponse:
-        """Send it and read the answer to its end."""
+        """Send the call and read the whole response."""
         start = time.perf_counter()
         beginning = b""
         try:

@@ -35,7 +35,7 @@ from fedperf_shared.runtime.process import Closing, process_lock
 
 
 class TrialStatus(StrEnum):
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     OK = "ok"
     WARMUP = "warmup"
@@ -77,14 +77,14 @@ class ComponentSpan:
     start_seconds: float  # after the trial's start
     end_seconds: float  # after the trial's start
     resources: ResourceUse = ResourceUse()  # what it used
-    # How long a remote function's answer was under way or waited for.
+    # How long a remote function's response was under way or waited for.
     queue_seconds: float | None = None
     compute_seconds: float | None = None  # the compute time that the function reports
 
 
 @dataclass(frozen=True, slots=True)
 class TrialOutcome:
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     status: TrialStatus  # one of `TrialStatus`
     reason: str = ""  # why it did not end well, or why it is flagged; local text, never released
@@ -164,7 +164,7 @@ class TrialKey:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where a run of a campaign happened."""
+    """The machine and environment of a run of a campaign."""
 
     node_type: str
     architecture: str

@@ -32,7 +32,7 @@ from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.explanation import Disturbance
 from fedperf_client.prediction.serving.reconfiguration import BYTES
 from fedperf_client.prediction.serving.what_if import (
-    MOST_ASKED,
+    MOST_QUERIES,
     MOST_TIMES_CORES,
     MOST_TIMES_ROWS,
     ON_TIME,
@@ -57,7 +57,7 @@ class CampaignMeasurements:
     stopped: tuple[int, ...]  # configurations of trials that were stopped by their timeout
     stopped_seconds: tuple[float, ...]  # after how long
     out_of_memory: tuple[int, ...]  # configurations that ran out of memory and never ran well
-    failed: int  # trials that ended badly, for whatever reason
+    failed: int  # trials that ended badly, for any reason
     load: Disturbance  # of others, while the executions that count were made
 
     @property
@@ -125,7 +125,7 @@ class CampaignMeasurements:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationPrediction:
-    """How long the job takes at one value of every column."""
+    """The predicted run time of the job at one value of every column."""
 
     columns: Configuration  # their values
     estimate: Prediction  # how long
@@ -184,7 +184,7 @@ def load_measurements(home: Path, campaign: Campaign) -> CampaignMeasurements:
     measured = _measured(home, campaign)
     if not measured.seconds:
         problem = (
-            f"all {measured.failed} trials of campaign {campaign.name} failed; the report says why"
+            f"all {measured.failed} trials of campaign {campaign.name} failed; see the report"
             if measured.failed
             else f"campaign {campaign.name} has measured nothing yet; run it with: fedperf profile"
         )
@@ -198,7 +198,7 @@ def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
     for other in other_campaigns(home, campaign):
         try:
             scatter = _measured(home, other).scatter
-        except FedperfError:  # what another campaign wrote is no reason not to answer
+        except FedperfError:  # an unreadable record of another campaign prevents no prediction
             continue
         squares, freedom = squares + scatter.squares, freedom + scatter.freedom
     share = min(1.0, MOST_FREEDOM / freedom) if freedom else 0.0
@@ -379,9 +379,9 @@ def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Conf
             raise InvalidInputError(
                 f"column {name} has several values, name one or more: --at {name}={_choices(cells)}"
             )
-    if (count := math.prod(map(len, columns.values()))) > MOST_ASKED:
+    if (count := math.prod(map(len, columns.values()))) > MOST_QUERIES:
         raise InvalidInputError(
-            f"the query has {count} combinations, at most {MOST_ASKED} are allowed"
+            f"the query has {count} combinations, at most {MOST_QUERIES} are allowed"
         )
     rows = itertools.product(*columns.values())
     return [dict(zip(columns, row, strict=True)) for row in rows]

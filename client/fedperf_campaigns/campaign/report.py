@@ -1,6 +1,6 @@
 """A campaign's results as files: `report.html` with its charts, `trials.csv`, `summary.json`.
 
-The page stands alone: it loads nothing and holds no script. Everything that is not written here is
+The page is self-contained: it loads nothing and holds no script. Text that is not written here is
 escaped, such as names of components and columns, and errors.
 """
 

@@ -93,7 +93,7 @@ class Spacing:
         return int(best[np.argmin(tie[best])])
 
     def nearest(self, taken: Rows) -> NDArray[np.int64]:
-        """For every row of the grid the place in `taken` of the nearest measured one."""
+        """Return for every row of the grid the place in `taken` of the nearest measured one."""
         apart = np.zeros((len(self), len(taken)))
         for column in self.numbers.T:
             apart += np.abs(np.subtract.outer(column, column[taken]))
@@ -156,7 +156,7 @@ TEMPER = 0.3
 def most_useful(
     features: Floats, log_seconds: Floats, *, taken: Rows, free: Rows, target_rows: Rows
 ) -> int:
-    """Return the row of `free` that teaches most about all the others for its time.
+    """Return the row of `free` that gives most information on all the others for its time.
 
     The gain of a row is the expected fall of the squared error over a grid, were it run next. That
     is the squares of its posterior covariances with the grid's rows, divided by its own variance
@@ -188,8 +188,8 @@ def most_useful(
     return int(free[np.argmax(worth)])
 
 
-# Configurations that are spread before run times count; a process of fewer knows too little of how
-# run time grows (with 8 to 10 active sampling was worse than random).
+# Configurations that are spread before run times count. A process of fewer has too little data on
+# how run time grows (with 8 to 10 active sampling was worse than random).
 START = 8
 
 LEAST_MEASURED = 5  # configurations below which no error is trusted

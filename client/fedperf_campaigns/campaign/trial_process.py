@@ -117,7 +117,7 @@ class Function:
         return ComponentEnd(status, reason, reply["usage"], moment=moment)
 
     def _send(self, message: Json) -> None:
-        with contextlib.suppress(OSError):  # it has ended, and its answer says so
+        with contextlib.suppress(OSError):  # it has ended, and its reply reports that
             self._channel.send(json.dumps(message).encode())
 
     def _receive(self) -> Json:
@@ -140,12 +140,12 @@ def prepare_request(message: Json, directory: Path, seconds: float) -> Run:
     call = HttpCall.prepare(message["http"], directory, seconds=seconds)
 
     def run() -> ComponentEnd:
-        answer = call.send()
+        response = call.send()
         extra: Json = {
-            "queue_seconds": answer.queue_seconds,
-            "compute_seconds": answer.compute_seconds,
+            "queue_seconds": response.queue_seconds,
+            "compute_seconds": response.compute_seconds,
         }
-        return ComponentEnd("failed" if answer.reason else "ok", answer.reason, {}, extra)
+        return ComponentEnd("failed" if response.reason else "ok", response.reason, {}, extra)
 
     return run
 
@@ -214,7 +214,7 @@ def run_components(ready: dict[str, Run], after: dict[str, list[str]]) -> Json:
 def reap(pid: int) -> tuple[int, Json]:
     """Wait for a child; its exit code, negative for a signal, and what it used.
 
-    What it and the children that it waited for moved stands in /proc until it is reaped.
+    The bytes moved by it and by the children that it waited for are in /proc until it is reaped.
     """
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -222,7 +222,7 @@ def reap(pid: int) -> tuple[int, Json]:
         _, status, used = os.wait4(pid, 0)
     except ChildProcessError:  # another component failed, and this one was ended and reaped
         return -signal.SIGKILL, {}
-    # A child starts with the peak of its parent: less than that says nothing.
+    # A child starts with the peak of its parent: a lower peak is no information.
     usage: Json = {
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,

@@ -1,7 +1,7 @@
 """Runs one trial in a process of its own, watches it and the machine, and returns its outcome.
 
-Invariant: whatever a trial does (crash, hang, allocate everything, start processes that outlive
-it), the campaign gets a `TrialOutcome` and no process of the trial stays behind.
+Invariant: for any behavior of a trial (crash, hang, allocate everything, start processes that
+outlive it), the campaign gets a `TrialOutcome` and no process of the trial stays behind.
 
 The kernel counts the resources of the trial's processes. Samples of the process tree, every 50 ms
 and every 100 ms after the first second, add the memory that they held together and enforce the

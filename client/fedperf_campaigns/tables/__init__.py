@@ -1,1 +1,1 @@
-"""Jobs that are known by the columns of a table: what predicts them, and how sure it is."""
+"""Predictors of jobs that are described by the columns of a table, and their uncertainty."""

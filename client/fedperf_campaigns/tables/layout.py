@@ -1,9 +1,10 @@
 """The layout of tables: executions without plans as `EncodedQueries`.
 
-A job that is known by its arguments only (C3O, TOKIO, a campaign) is a row of columns. Positive
+A job that is described by its arguments only (C3O, TOKIO, a campaign) is a row of columns. Positive
 numbers are encoded as logs, others in units of the largest, words as one column per word. The
-column that counts machines or other parallel units has its inverse beside the log: start-up and
-other fixed parts add to a run time, which a log cannot express. Learners make products themselves.
+column that counts machines or other parallel units has its inverse in addition to the log: start-up
+and other fixed parts add to a run time, which a log cannot express. Learners make products
+themselves.
 
 The words come from the table at home. A new word has 0 in every column, and its row lies outside of
 the training support. A number that is not finite is refused, as is one that is not positive where

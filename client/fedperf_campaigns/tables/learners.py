@@ -39,7 +39,7 @@ class Ernest:
     scale: int  # column of the log scale among the features
     size: int  # column of the log size
     name: str = "local ernest"
-    start: None = None
+    base_model: None = None
     fewest: int = 5
     most: int | None = None
 
@@ -92,7 +92,7 @@ class WithShare:
     scale: int  # column of the log scale among the features
     size: int  # column of the log size
     name: str = "local GP+share"
-    start: None = None
+    base_model: None = None
     fewest: int = 3
     most: int | None = None
 
@@ -122,9 +122,9 @@ class ResidualProcess:
         return f"{self.base.name}+process"
 
     @property
-    def start(self) -> str | None:
+    def base_model(self) -> str | None:
         """The pretrained model of the base."""
-        return self.base.start
+        return self.base.base_model
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the base, then its residuals."""
@@ -138,7 +138,7 @@ class Forest:
     """Random forest of log seconds on the flat features; `seed` draws its trees."""
 
     name: str = "local forest"
-    start: None = None
+    base_model: None = None
     fewest: int = 20
     most: int | None = None
     trees: int = 40

@@ -1,12 +1,12 @@
 """A learner for tables of columns with a prior on its slopes.
 
 Log seconds are a level, a line in the features whose slopes have a prior, and a smooth departure
-from it (a Gaussian process). So the first configuration says something of all others, and evidence
-takes over as it grows. A few scaling laws, which bend, stand beside the line. The choice between
-line and laws, the size of departures and noise, and the reach of departures are averaged over a
-fixed grid by marginal likelihood times a prior. The predictive distribution is a mixture of
-normals, whose tails are as heavy as those of a Student distribution. The level is free: a logged
-column in other units moves nothing else. Numbers that are not finite are refused.
+from it (a Gaussian process). So the first configuration informs the predictions of all others, and
+evidence takes over as it grows. A few scaling laws, which bend, are alternatives to the line. The
+choice between line and laws, the size of departures and noise, and the reach of departures are
+averaged over a fixed grid by marginal likelihood times a prior. The predictive distribution is a
+mixture of normals, whose tails are as heavy as those of a Student distribution. The level is free:
+a logged column in other units moves nothing else. Numbers that are not finite are refused.
 
 The laws are Ernest's, of run time by machines and input size: seconds ~ a + b size^g / machines + c
 log machines + d machines, with shares a + b + c + d = 1 at the middle of what is known. A job whose
@@ -110,7 +110,7 @@ def _evenly(count: int, columns: int) -> Floats:
 
 # --- the learner ------------------------------------------------------------------------------
 
-LEVEL_VARIANCE = 1e4  # prior variance of the level, log seconds squared: nothing is known of it
+LEVEL_VARIANCE = 1e4  # prior variance of the level, log seconds squared: uninformative
 NOISES = (0.015, 0.022, 0.033, 0.05, 0.075, 0.11, 0.17, 0.25, 0.38, 0.57, 0.85)
 # Log seconds by which repeats differ. Coefficients of variation of 0.3 to 10 % are usual on own
 # machines (Maricq et al., OSDI 2018), up to 20 % on rented ones (Schad et al., VLDB 2010); the
@@ -129,7 +129,7 @@ LAWS_SHARE = 0.1
 NO_SLOPE_SHARE = 0.05
 
 NO_SLOPE_FROM = 4  # distinct values of a column from which on evidence may show it
-LAW_SLOPE_SD = 0.12  # prior standard deviation of the slopes of machines and size beside a law
+LAW_SLOPE_SD = 0.12  # prior standard deviation of the slopes of machines and size next to a law
 LEAST_WEIGHT = 3e-4  # points of the grid below this share change nothing
 # Configurations that are fitted at most, spread evenly; the cost grows with their cube.
 MOST_ROWS = 200
@@ -185,7 +185,7 @@ class PriorSlopes:
     scaling: ScalingColumns | None = None
     elsewhere: Scatter = NO_REPEATS  # repeats of other jobs
     name: str = "prior slopes"
-    start: None = None
+    base_model: None = None
     fewest: int = 1
     most: int | None = None
 
@@ -280,7 +280,7 @@ class FittedSlopes:
     """The fitted learner."""
 
     _middle: Floats
-    _known: Floats
+    _training: Floats
     _level: float
     _scaling: ScalingColumns | None
     _hypotheses: tuple[_Hypothesis, ...]
@@ -314,8 +314,8 @@ class FittedSlopes:
     def _of(self, each: _Hypothesis, rows: Floats, laws: Floats | None) -> tuple[Floats, Floats]:
         """Return mean and variance where a hypothesis holds."""
         shape = each.shape
-        crossed = shape.lines(rows, self._known)
-        crossed += each.departure * shape.near(rows, self._known, each.reach)
+        crossed = shape.lines(rows, self._training)
+        crossed += each.departure * shape.near(rows, self._training, each.reach)
         by_laws = laws if shape.is_law and laws is not None else np.zeros((1, len(rows)))
         by_law = self._level + rows @ shape.mean + by_laws + each.pulls @ crossed.T
         mean = each.laws @ by_law
@@ -453,7 +453,7 @@ def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorS
     """Return the learner with these priors on the columns of a layout.
 
     Args:
-        layout: of the table; its scale and size have their roles whatever their names.
+        layout: of the table; its scale and size have their roles independently of their names.
         elsewhere: repeats of other jobs.
     """
     priors: list[SlopePrior] = []
@@ -464,7 +464,7 @@ def prior_slopes(layout: TableLayout, elsewhere: Scatter = NO_REPEATS) -> PriorS
 
 
 def priors_of(layout: TableLayout, column: TableColumn) -> list[SlopePrior]:
-    """Return the priors of the features of a column; an inverse beside a log has none."""
+    """Return the priors of the features of a column; an inverse next to a log has none."""
     words = {each.lower() for each in _WORDS.findall(column.name)}
     by_name = (role for role, terms in VOCABULARY.items() if words & terms)
     declared = {layout.scale: ColumnRole.PARALLEL, layout.size: ColumnRole.SIZE}

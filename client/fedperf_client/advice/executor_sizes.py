@@ -6,9 +6,9 @@ queries are assumed to coincide: a quantile of the application's time is the sum
 quantiles, which is pessimistic. The time outside of queries stays as it was. No size is predicted
 to be faster than its slots can do the work of the measured tasks.
 
-Each size is predicted separately, with an error distribution of its own. If the medians say that
-more executors are no slower, so do all quantiles: the current size is measured, so fewer executors
-are never faster at any quantile, and more are never slower.
+Each size is predicted separately, with an error distribution of its own. If more executors are
+no slower by the medians, they are no slower by any quantile: the current size is measured, so fewer
+executors are never faster at any quantile, and more are never slower.
 """
 
 import math

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from fedperf_client.node.enrollment import Membership
     from fedperf_shared.exchange import Status
 
-OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights of everybody but the owner of a file
+OTHERS = stat.S_IRWXG | stat.S_IRWXO  # rights of all users but the owner of a file
 SHOWN_PACKAGES = ("flwr", "torch", "duckdb")
 LITTLE_BYTES = 10**9
 LITTLE_SHARE = 0.05  # less free space than this, or than this share of the disk, is a warning
@@ -219,7 +219,7 @@ def _check_ledgers(home: Home, _: Environment) -> Iterator[_Statement]:
 
 def _agreement(name: str, disagreement: str | None) -> _Statement:
     if disagreement is None:
-        return _ok(f"{name} agrees with the records beside it")
+        return _ok(f"{name} agrees with its witness files")
     return _problem(
         f"{name}: {disagreement}; nothing is sent until that is decided",
         "if a backup was restored, run: fedperf reconcile",
@@ -293,7 +293,7 @@ def _check_coordinator(home: Home, environment: Environment) -> Iterator[_Statem
         yield _warning(f"the clocks differ by {abs(skew).total_seconds():.0f} s", "use NTP")
     else:
         address = member[0].exchange_address
-        yield _ok(f"{address} answers, the clocks agree within {NOTABLE_SKEW.seconds} s")
+        yield _ok(f"{address} responds, the clocks agree within {NOTABLE_SKEW.seconds} s")
 
 
 def _membership(home: Home) -> "tuple[Membership, ec.EllipticCurvePrivateKey] | None":

@@ -54,7 +54,7 @@ def evaluate(
     others = None if held_out is None else list(executions_of(held_out))
     with ExecutionStore.open_to_read(home.store) as store:
         own = load_encoded_executions(store)
-        own = own.take(own.is_ok & own.teaches)
+        own = own.take(own.is_ok & own.is_example)
 
         def history_of(rows: "NDArray[np.int64]") -> History:
             return History.from_executions(store.numbered(own.number[rows].tolist()))

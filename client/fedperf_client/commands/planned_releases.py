@@ -241,7 +241,7 @@ _SAMPLE_FACTS = ("values", "smallest", "largest", "root_mean_square", "first_val
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCalendar:
-    """The calendar of the current or the next period; the default one if none is known."""
+    """The calendar of the current or the next period, or the default one without either."""
 
     release_calendar: ReleaseCalendar
     is_default: bool
@@ -273,7 +273,7 @@ def public_calendar(home: Home, *, at: datetime) -> ExpectedCalendar:
 
     Raises:
         ConfigurationError: a part of the membership is missing.
-        FedperfError: the coordinator does not answer.
+        FedperfError: the coordinator does not respond.
     """
     from fedperf_client.node.enrollment import Membership, is_member, load_or_create_key
     from fedperf_client.node.exchange import ExchangeClient

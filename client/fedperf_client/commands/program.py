@@ -1,6 +1,6 @@
 """The parts that all commands of `fedperf` share, and the commands that other packages register.
 
-The core imports no annex. An annex, or a package of somebody else, registers a function as a
+The core imports no annex. An annex, or a third-party package, registers a function as a
 command in the entry points `fedperf.commands`, and the predictions of campaigns in
 `fedperf.campaigns`.
 """

@@ -145,7 +145,7 @@ def release_show(
 def release_list(context: typer.Context, json: Json = False) -> None:
     """List the releases of all periods with state, size, epsilon and receipt.
 
-    "receipt" says whether the coordinator's receipt is valid. For a charged release that was not
+    "receipt" shows whether the coordinator's receipt is valid. For a charged release that was not
     sent it is the reason instead: operator, policy, undecided, too_late or not_drawn.
     """
     rows = []

@@ -88,7 +88,7 @@ class LinearizedTask:
     store: Path
     # Of the model that is linearized, in the order of the architecture.
     arrays: Sequence[NDArray[np.float32]]
-    question: LinearizedQuery
+    query: LinearizedQuery
     # The public plans that the query is about, with their variants.
     anchors: Sequence[PlanOnCluster]
     regime_starts: Sequence[datetime] = ()  # when each drift regime after the first one began
@@ -104,7 +104,7 @@ class LinearizedTask:
 
         with ExecutionStore.open(self.store) as store:
             labelled = label_executions(store.executions(), self.regime_starts)
-        return linearized_sum(self.arrays, labelled, self.question, self.anchors)
+        return linearized_sum(self.arrays, labelled, self.query, self.anchors)
 
 
 def make_release(
@@ -164,7 +164,7 @@ def workload_residuals(
 
     Plans are predicted one at a time: in a batch, rounding would depend on the other plans, and a
     crafted reference can make rounding as large as a clip. So a workload's entry has the same bits
-    whatever else is stored, whatever finite model the reference is.
+    independently of the other stored runs, for any finite reference model.
     """
     if not labelled:
         return ()
@@ -201,7 +201,7 @@ def workload_features(
 def linearized_sum(
     model: Weights,
     labelled: Sequence[LabelledGraph],
-    question: LinearizedQuery,
+    query: LinearizedQuery,
     anchors: Sequence[PlanOnCluster],
 ) -> NDArray[np.int64]:
     """Return the response without its noise, int64 [DIRECTIONS]; private, never released.
@@ -212,20 +212,20 @@ def linearized_sum(
     Args:
         model: that is linearized.
         labelled: own executions.
-        question: about `anchors`.
+        query: about `anchors`.
         anchors: public plans.
     """
     from fedperf_shared.model.linearization import combine_gradients
 
     public = [each.features for each in anchors]
-    directions = combine_gradients(model, public, question.coefficients)
-    return sum_features(workload_features(model, labelled, directions), question.clip)
+    directions = combine_gradients(model, public, query.coefficients)
+    return sum_features(workload_features(model, labelled, directions), query.clip)
 
 
 def regime_shares(executions: Sequence[LabelledGraph]) -> NDArray[np.float64]:
     """Return each execution's weight: drift regimes count the same, float64, and they sum to 1.
 
-    So a workload's behavior before a drift is rehearsed beside its present one, however many
+    So a workload's behavior before a drift is rehearsed together with its present one, however many
     executions there are of either.
     """
     counts = Counter(each.regime for each in executions)

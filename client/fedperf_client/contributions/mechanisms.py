@@ -13,9 +13,9 @@ Sensitivity. Each kind of release defines the vector of a workload, with L2 norm
   center (`sum_cell_query`). Other designs may be about points that are public, or computed locally
   from points that are not (`fedperf_shared.releases.linear_queries`).
 * Linearized update: the mean over the executions of unit feature * clip(residual) / clip
-  (`unit_feature_design`). Each of these has norm at most 1 whatever features, residuals and the
-  coordinator's query are, since only the direction of a feature counts. What is not finite
-  contributes nothing.
+  (`unit_feature_design`). Each of these has norm at most 1 for all features,
+  residuals and coordinator's queries, since only the direction of a feature counts. What is not
+  finite contributes nothing.
 
 The vector is put on the integer grid of step 2**GRID_EXPONENT by truncation toward zero, which
 shortens every coordinate, so its integer vector has norm at most 2**-GRID_EXPONENT. That is checked
@@ -26,10 +26,10 @@ does not matter. Hence:
 * Adding or removing one workload moves the sum by at most 1 / step in L2 norm, and noise of scale
   noise_multiplier / step has just that noise multiplier. The ledger charges this figure.
 * Replacing one workload, or its residuals, moves the sum by at most twice as much, so the same
-  noise is worth half as much there; `accountant.replace_one_epsilon` is printed beside it.
+  noise is worth half as much there; `accountant.replace_one_epsilon` is printed next to it.
 
-The vector depends on its workload and on public values alone, and every sum has the same size,
-whatever there is to add up. A workload that fails counts zero, and an empty window gives a release
+The vector depends on its workload and on public values alone, and every sum has the same size
+for any set of workloads. A workload that fails counts zero, and an empty window gives a release
 of the same shape. Only the sum shows where a workload lies, so the whole workload is protected,
 its place included.
 
@@ -152,13 +152,13 @@ def sum_residuals(workloads: Iterable[WorkloadResiduals], clip: float) -> Intege
     return _sum(workloads, vector, REPORT_VALUES)
 
 
-def sum_cell_query(workloads: Iterable[WorkloadResiduals], question: CellQuery) -> Integers:
+def sum_cell_query(workloads: Iterable[WorkloadResiduals], query: CellQuery) -> Integers:
     """Return the integer sum of a directed report, int64 [values]; arguments as `sum_residuals`."""
-    design = question.design
+    design = query.design
 
     def vector(workload: WorkloadResiduals) -> Floats:
         cells, residuals = _checked(workload.cells, workload.residuals, CELLS)
-        return _mean_vector(PointResiduals(cells, residuals - question.center[cells]), design)
+        return _mean_vector(PointResiduals(cells, residuals - query.center[cells]), design)
 
     return _sum(workloads, vector, design.values)
 
@@ -199,7 +199,8 @@ def noisy(total: Integers, noise: NoiseSource, slot: Slot, *, version: int) -> N
     """Return the release of `slot` from its sum, a function of arguments and `noise`.
 
     Args:
-        total: private sum of bounded vectors in grid steps, as long as the slot's kind says.
+        total: private sum of bounded vectors in grid steps, of the length that the slot's kind
+            defines.
         noise: samples the one discrete Gaussian; none on counts that are public.
         slot: of a noisy sum, from the schedule.
         version: public, of the model that it is about, or of the query over the cells.
@@ -219,10 +220,10 @@ def noise_alone(noise: NoiseSource, slot: Slot, *, version: int) -> NoisySum:
     return noisy(np.zeros(size, dtype=np.int64), noise, slot, version=version)
 
 
-def report_sum(slot: Slot, question: CellQuery | None) -> SumWorkloads:
+def report_sum(slot: Slot, query: CellQuery | None) -> SumWorkloads:
     """Return the sum of a report slot: of a linear query, or of residuals on the public basis."""
-    if question is not None:
-        return partial(sum_cell_query, question=question)
+    if query is not None:
+        return partial(sum_cell_query, query=query)
     planned = kinds.RESIDUAL_REPORT.as_parameters(slot.parameters)
     return partial(sum_residuals, clip=planned.residual_clip)
 

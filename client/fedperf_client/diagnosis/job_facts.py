@@ -134,7 +134,7 @@ class JobFacts:
 
     @cached_property
     def cores(self) -> int:
-        """The number of cores; if no executor is known, those that its tasks used at once."""
+        """Return the number of cores; without executors, those that its tasks used at once."""
         if self.query.cluster is not None:
             return self.query.cluster.cores
         return max(1, int(self._changes[1].max(initial=0)) * self.settings.cores_per_task)

@@ -207,7 +207,9 @@ def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
     back = "a shorter idle timeout gives executors back"
     if not settings.has_dynamic_executors:
         tracking = (
-            "dynamicAllocation.shuffleTracking" if settings.knows((3, 0)) else "shuffle.service"
+            "dynamicAllocation.shuffleTracking"
+            if settings.has_version((3, 0))
+            else "shuffle.service"
         )
         conf = ("spark.dynamicAllocation.enabled=true", f"spark.{tracking}.enabled=true", *conf)
         back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
@@ -225,7 +227,7 @@ def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
         f"stage {dropped.stage}",
         0.0,
         f"{dropped.reported} of {dropped.announced} tasks of stage {dropped.stage} are in the log: "
-        "Spark dropped events, so that nothing is said about idle time, and sums are too low",
+        "Spark dropped events, so idle time is not reported, and sums are too low",
         "a longer queue for the events, and more memory for the driver that keeps it",
         (f"{name}={4 * (job.settings.number(name, 0) or USUAL_EVENTS)}",),
         {"stage": dropped.stage, "told_tasks": dropped.reported, "tasks": dropped.announced},
@@ -331,7 +333,11 @@ def _against_spills(stage: StageAttempt, settings: SparkSettings, factor: int) -
             size = max(MIB, totals.shuffle_read // (tasks * factor))
             advisory = f"spark.sql.adaptive.advisoryPartitionSizeInBytes={size}"
             parallelism = "spark.sql.adaptive.coalescePartitions.parallelismFirst=false"
-            return (advisory, parallelism) if settings.knows(ADAPTIVE_BY_DEFAULT) else (advisory,)
+            return (
+                (advisory, parallelism)
+                if settings.has_version(ADAPTIVE_BY_DEFAULT)
+                else (advisory,)
+            )
         if tasks == settings.partitions:
             return (f"spark.sql.shuffle.partitions={tasks * factor}",)
     return (settings.times_memory(factor),)
@@ -412,7 +418,7 @@ def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str,
     reads = totals.input_bytes or totals.shuffle_read
     if tasks == 1 and not reads and _READS_SCHEMA.match(stage.name):
         return (
-            "Spark asks files for their columns, which no setting splits: give a schema, or read "
+            "Spark reads the columns from files, which no setting splits: give a schema, or read "
             "a table of the catalogue"
         ), conf
     return "more partitions where the code makes them; else fewer cores do as well here", conf
@@ -445,7 +451,7 @@ def tiny_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
         f"{tasks} tasks on {stage.slots} slots read {size_text(read / tasks)} each and took "
         f"{duration_text(stage.median / 1000)} in the median; of "
         f"{duration_text(stage.task_time / 1000)} in all, {duration_text(totals.cpu / 1000)} "
-        "were CPU time of their code in the JVM; time of programs beside it is not counted",
+        "were CPU time of their code in the JVM; time of other programs is not counted",
         *_fewer_partitions(job, stage, enough),
         {
             "tasks": tasks,
@@ -559,7 +565,7 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
         conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        if settings.knows((3, 0)):
+        if settings.has_version((3, 0)):
             conf = (
                 *settings.with_adaptive,
                 "spark.sql.adaptive.skewJoin.enabled=true",
@@ -684,7 +690,7 @@ def shuffles(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
             stage.span * (1 - read / rows) / 1000,
             f"it read {read:,} rows and wrote {rows:,} for the next stage, {rows / read:.1f} "
             f"times as many, {size_text(size)}",
-            "look for joins or explodes that multiply rows, for columns that nobody needs, and "
+            "look for joins or explodes that multiply rows, for columns that are not needed, and "
             "for a filter or a partial aggregate that could come first",
             (),
             {"read_rows": read, "written_rows": rows, "written_bytes": size},

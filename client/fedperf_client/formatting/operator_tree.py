@@ -27,7 +27,7 @@ def operator_tree(
     Args:
         plan: the plan.
         styles: style of the operators on a platform.
-        seconds: time of each operator, if known.
+        seconds: time of each operator, if measured.
         is_flat: show an only input below its reader instead of to the right of it, so that the
             tree is deeper only where several inputs join.
     """

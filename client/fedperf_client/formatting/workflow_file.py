@@ -178,7 +178,7 @@ def read_workflow_file(
 
     Args:
         path: the file.
-        platform: platform of all operators, whatever the file says.
+        platform: platform of all operators; overrides the file.
         otherwise: platform of operators for which the file names none.
 
     Raises:

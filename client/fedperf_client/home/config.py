@@ -58,12 +58,12 @@ class Home:
     identity = _Entry("identity")  # private key, certificates and the coordinator's addresses
     store = _Entry("executions.sqlite")  # executions: raw data that never leaves
     receipts = _Entry("receipts")  # the coordinator's signed receipts, one file per release
-    questions = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
+    queries = _Entry("questions")  # linear queries of the coordinator, one file per directed slot
     # Fitted predictors, cached between commands; can be removed.
     predictor = _Entry("predictor.safetensors")
     data = _Entry("data")  # generated data of the workloads that ship with fedperf
     lock = _Entry("daemon.lock")  # held by the running daemon
-    contact = _Entry("last-contact")  # when the coordinator last answered, to the minute
+    contact = _Entry("last-contact")  # when the coordinator last responded, to the minute
     # When the coordinator last refused this organization as a member, to the minute.
     refusal = _Entry("last-refusal")
     # The release modes of the policy that the running daemon has read.
@@ -134,11 +134,11 @@ def write_private(path: Path, content: bytes) -> None:
 class Contact:
     """The last contact with the coordinator, for `fedperf status`.
 
-    The daemon and joining record it. Any answer to a member ends an earlier refusal.
+    The daemon and joining record it. Any response to a member ends an earlier refusal.
     """
 
-    heard_at: datetime | None = None  # when the coordinator last answered; None if it never did
-    # When it last refused this organization as a member; None if it answered since.
+    heard_at: datetime | None = None  # when the coordinator last responded; None if it never did
+    # When it last refused this organization as a member; None if it responded since.
     refused_at: datetime | None = None
 
     @classmethod

@@ -29,7 +29,7 @@ _ADVICE = (
 def open_database(path: Path, check: Callable[[sqlite3.Connection], None]) -> sqlite3.Connection:
     """Open a file for durable writing by several programs, creating it if it does not exist.
 
-    Only its owner can read it and the files that SQLite writes beside it. A file that others could
+    Only its owner can read it and the files that SQLite writes next to it. A file that others could
     read is closed to them.
 
     Args:
@@ -64,8 +64,8 @@ def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> s
     Raises:
         StorageError: it cannot be read, or `check` refuses it.
     """
-    # SQLite creates files beside one with a write-ahead log, unless the file is declared immutable.
-    # If another program has it open, these files exist.
+    # SQLite creates files next to one with a write-ahead log, unless the file is declared
+    # immutable. If another program has it open, these files exist.
     log = path.with_name(f"{path.name}-wal")
     is_alone = not log.is_file() or log.stat().st_size == 0
     with clear_errors(path):
@@ -84,7 +84,7 @@ def open_unchanged(path: Path, check: Callable[[sqlite3.Connection], None]) -> s
 
 
 def is_read_only(path: Path) -> bool:
-    """Return whether a file exists that cannot be written, or beside which nothing can be."""
+    """Return whether the file exists, and it or its directory cannot be written."""
     return path.is_file() and not all(os.access(each, os.W_OK) for each in (path, path.parent))
 
 

@@ -244,7 +244,7 @@ class ExecutionStore(Closing):
         self._connection.close()
 
     def add(self, executions: Iterable[Execution], encoder: segments.Encoder | None = None) -> int:
-        """Store executions, all or none, and return how many were new; known ids are left alone.
+        """Store executions, all or none, and return how many were new; stored ids are left alone.
 
         Args:
             executions: any number.
@@ -607,7 +607,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> int:
         )
     if not 1 <= version <= SCHEMA_VERSION:
         raise StorageError(
-            f"{path} has schema {version}, this fedperf knows {SCHEMA_VERSION}; "
+            f"{path} has schema {version}, this fedperf reads {SCHEMA_VERSION}; "
             "use the fedperf that wrote it, or a newer one (nothing was changed)"
         )
     return int(version)

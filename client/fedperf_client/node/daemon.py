@@ -43,7 +43,7 @@ log = structlog.get_logger()
 
 
 class NodeEndedError(FedperfError):
-    """Raised when the thread that answers the coordinator ended by itself, which is a bug."""
+    """Raised when the thread that serves the coordinator ended by itself, which is a bug."""
 
     def __init__(self) -> None:
         super().__init__("the node ended by itself; see the log and start the daemon again")
@@ -64,7 +64,7 @@ def run_daemon(home: Home, *, clock: Clock, stop: threading.Event) -> None:
 
     Raises:
         FedperfError: configuration, policy, identity, store or ledger cannot be used, another
-            daemon runs on this home, or the coordinator does not answer when this one starts.
+            daemon runs on this home, or the coordinator does not respond when this one starts.
         TrainingNotInstalledError: updates would leave, and the extra `train` is missing.
     """
     config = home.load_config()
@@ -137,10 +137,10 @@ def _running(
         polling = PollingPolicy(poll=min(poll, _NODE_POLL))
         membership = Membership.load(home.identity)
 
-        def answer(request: TrainRequest) -> Future[SignedRelease]:
-            return participant.answer(request, now=clock())
+        def handle(request: TrainRequest) -> Future[SignedRelease]:
+            return participant.handle(request, now=clock())
 
-        node = Node(membership, key, answer, polling=polling, failures=failures)
+        node = Node(membership, key, handle, polling=polling, failures=failures)
         thread = threading.Thread(target=node.run, args=(stop,), name="node", daemon=True)
         thread.start()
         try:

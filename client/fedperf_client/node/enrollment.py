@@ -83,7 +83,7 @@ class KeyMissingError(ConfigurationError):
 
 
 def is_member(directory: Path) -> bool:
-    """Whether there is a membership in `directory`, or a part of one, which `load` refuses."""
+    """Return whether `directory` has a membership, or a part of one, which `load` refuses."""
     return any((directory / name).exists() for name in _FILES)
 
 
@@ -140,7 +140,7 @@ class Membership(JoinReply):
         return key
 
     def is_at(self, target: JoinUrl) -> bool:
-        """Whether the coordinator of this membership is on the host of the URL."""
+        """Return whether the coordinator of this membership is on the host of the URL."""
         host, _, _ = self.exchange_address.rpartition(":")
         return target.address.startswith(f"{host}:")
 

@@ -169,7 +169,7 @@ class Exchange:
         """Return the linear query of the directed slot, or None while there is none.
 
         Raises:
-            InvalidInputError: the query is not valid.
+            InvalidInputError: not a linear query that may be evaluated.
         """
         return self._call(self._calls.linear_query, slot)
 

@@ -108,7 +108,7 @@ class FleetClient:
             RequestRefusedError: it carries anything else, or too much.
         """
         if message.metadata.message_type != MESSAGE_TYPE:
-            raise RequestRefusedError("not a message that is answered here")
+            raise RequestRefusedError("this message type is not served here")
         ids = [each.object_id for each in iterate_object_tree(tree)]
         if len(ids) > MAX_REQUEST_PARTS:
             raise RequestRefusedError("a request of too many parts")
@@ -117,7 +117,7 @@ class FleetClient:
             inflated = inflate_object_from_contents(message.metadata.message_id, contents)
             content = inflated.content if isinstance(inflated, Message) else RecordDict()
             array = content.array_records[RECORD][RECORD].numpy()
-        except Exception:  # whatever a server sends, the node goes on
+        except Exception:  # the node survives any content that a server sends
             raise RequestRefusedError("a request that cannot be read") from None
         if array.dtype != np.uint8:
             raise RequestRefusedError("a request that is not bytes")

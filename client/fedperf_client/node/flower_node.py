@@ -1,12 +1,12 @@
-"""The Flower node of this organization: it answers one kind of request, by installed code.
+"""The Flower node of this organization serves one kind of request, by installed code.
 
 The only message it acts on is "train" with a serialized `TrainRequest`. The handler passed in is
 the way to the release gate: its future returns a SignedRelease when the slot's fixed reply time has
 come. Then this organization's `ClientApp` makes the reply. A request that is wrong for public
-reasons (another type, malformed, a slot that the handler refuses) is answered at once with a code
-of `Refusal`, and logged. Any other failure of the handler is not answered at all: the coordinator
-sees what it would see of an organization that is offline. It sees the same of an earlier message
-about the same slot, whose round it has given up: of each slot one message is kept.
+reasons (another type, malformed, a slot that the handler refuses) gets an immediate reply with a
+code of `Refusal`, and is logged. Any other failure of the handler gets no reply at all: the
+coordinator sees what it would see of an organization that is offline. It sees the same of an
+earlier message about the same slot, whose round it has given up: of each slot one message is kept.
 
 One thread sends and receives everything, at a fixed interval that does not depend on the handlers.
 They should work in a process of their own, so that they cannot delay it. Replies carry no run time,
@@ -52,7 +52,7 @@ from fedperf_shared.wire.codec import encode_signed_release
 
 CONNECTION = "the node's connection"  # its name in the failure tracker
 ReleaseFor = Callable[[Message, Context], Future[SignedRelease]]
-"""Returns the release that answers a message; the context is the node's, as Flower has it.
+"""Returns the release that is the reply to a message; the context is the node's, as Flower has it.
 
 Its future raises RequestRefusedError for what is wrong for public reasons, and any other error
 where the request gets no reply."""
@@ -98,10 +98,10 @@ class Node:
         self._polling = polling or PollingPolicy()
         self._waiting: dict[SlotKey, tuple[Message, Future[SignedRelease]]] = {}
         self.connection = Connection.CONNECTING
-        self.odd_answers = 0
+        self.invalid_replies = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Answer requests until `stop` is set; a lost connection is restored."""
+        """Serve requests until `stop` is set; a lost connection is restored."""
         pause = self._polling.first_pause
         while not stop.is_set():
             began = time.monotonic()
@@ -112,7 +112,7 @@ class Node:
             pause = min(2 * pause, self._polling.longest_pause)
 
     def _connect(self, stop: threading.Event) -> None:
-        """Answer requests over one connection, until it is lost or `stop` is set."""
+        """Serve requests over one connection, until it is lost or `stop` is set."""
         self.connection = Connection.CONNECTING
         try:
             with fleet_client(self._membership, self._key) as client:
@@ -138,14 +138,14 @@ class Node:
                 CONNECTION,
                 f"lost: {type(error).__name__}; it is taken up again once the coordinator answers",
             )
-        except Exception as error:  # whatever a server sends, the node goes on
+        except Exception as error:  # the node survives any content that a server sends
             self.connection = Connection.CONNECTING
-            self.odd_answers += 1
+            self.invalid_replies += 1
             # The text of a library's own error may be the server's.
             is_own = isinstance(error, MalformedResponseError)
             text = str(error) if is_own else type(error).__name__
             self._failures.failed(
-                CONNECTION, f"odd answer {self.odd_answers} of the coordinator: {text}"
+                CONNECTION, f"invalid reply {self.invalid_replies} of the coordinator: {text}"
             )
 
     def _beat(self, fleet: FleetClient) -> None:
@@ -155,7 +155,7 @@ class Node:
             self._accept(fleet, message, tree)
 
     def _accept(self, fleet: FleetClient, message: Message, tree: ObjectTree) -> None:
-        """Begin the requested work; the last message about a slot is answered."""
+        """Begin the requested work; the last message about a slot gets the reply."""
         message_id = message.metadata.message_id
         if any(message_id == each.metadata.message_id for each, _ in self._waiting.values()):
             return

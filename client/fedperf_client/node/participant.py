@@ -11,7 +11,8 @@ There is no error and no other message, and everything else happens at the same 
 been sent. A failure on the way to the coordinator is retried with a growing backoff. What the
 coordinator refuses for good, and what fails inside the gate, is not retried.
 
-A tick reads no clock and waits for no release: slow work runs beside it (`BackgroundRunner`).
+A tick reads no clock and waits for no release: slow work runs in the background
+(`BackgroundRunner`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -179,7 +180,7 @@ def compare_receipts(ledger: PrivacyLedger, exchange: Exchange) -> None:
         for receipt in exchange.receipts():
             ledger.confirm(receipt)
     except LedgerDisagreesError:
-        pass  # kept beside the ledger
+        pass  # stored next to the ledger
     problem = ledger.disagreement()
     if problem is not None:
         log.error("nothing leaves", reason=str(LedgerDisagreesError(ledger.path, problem)))
@@ -236,9 +237,10 @@ class Participant:
     def tick(self, now: datetime) -> None:
         """Send updates that are due, fetch what is new, make and send reports.
 
-        In this order: an update is sent at its time, whatever the coordinator's Exchange takes, and
-        a daemon that was away learns of a drift regime before it reports. Failed calls are retried
-        with a growing backoff, and in any case at the first tick after a report opens or is due.
+        In this order: an update is sent at its time, however long the coordinator's Exchange takes,
+        and a daemon that was away learns of a drift regime before it reports. Failed calls are
+        retried with a growing backoff, and in any case at the first tick after a report opens or is
+        due.
         """
         since, self._ticked_at = self._ticked_at, now
         self._pending.dispatch(now)
@@ -250,7 +252,7 @@ class Participant:
         for slot in opened:
             # Fetched whether or not the slot's report is sent: the request reveals nothing.
             self._call(
-                f"question of {slot_name(slot.key)}", partial(self._reports.fetch_query, slot)
+                f"linear query of {slot_name(slot.key)}", partial(self._reports.fetch_query, slot)
             )
         for slot in opened:
             if slot.key not in self._given_up and not self._receipt_path(slot.key).exists():
@@ -270,7 +272,7 @@ class Participant:
         times = [*self._report_times(now), *(self._schedule.replies_at(e.key) for e in updates)]
         return min([poll, *(at - now for at in times if at > now)])
 
-    def answer(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
+    def handle(self, request: TrainRequest, *, now: datetime) -> Future[SignedRelease]:
         """Begin the requested update; a tick sends it at its slot's fixed time.
 
         May be called by another thread, and again for a slot, which returns the same future. The
@@ -286,7 +288,7 @@ class Participant:
         self._pending.dispatch(now)
 
     def close(self) -> None:
-        """Refuse the requests that were not answered yet."""
+        """Refuse the requests that have no reply yet."""
         self._pending.close()
 
     def _sample_update(self, request: TrainRequest, now: datetime) -> None:
@@ -299,7 +301,7 @@ class Participant:
         slot = self._schedule.slot(request.slot)
         if slot is None or not self._may_begin(slot.key, now):
             raise RequestRefusedError("no such slot is due", Refusal.NOT_DUE)
-        self._updates.require_answerable(slot, request)
+        self._updates.check_request(slot, request)
         replies_at = self._schedule.replies_at(slot.key)
         seconds = self._seconds_to_compute(slot.key, send_at=replies_at, now=now)
 
@@ -308,7 +310,7 @@ class Participant:
 
         try:
             self._seal(slot, make, at=now)
-        except MethodRemovedError:  # charged, as the schedule says
+        except MethodRemovedError:  # charged, as the schedule requires
             self._gate.withhold(slot.key, at=now, reason=WithholdReason.METHOD_REMOVED)
             raise WithheldError(slot.key, WithholdReason.METHOD_REMOVED) from None
 
@@ -357,7 +359,7 @@ class Participant:
 
         A daemon that was away at that time samples the report when it is back. It sends it as much
         later as the slot's span, so that no time depends on how long sampling took. Ticks do not
-        either: sampling runs beside them.
+        either: sampling runs in parallel.
         """
         key = slot.key
         is_sampled = self._ledger.stored(key) is not None

@@ -2,9 +2,9 @@
 
 The schedule alone decides when a residual report is due; a directed one also needs a linear query.
 When a query is fetched depends on the calendar and on what the coordinator has, never on data, nor
-on whether the slot's release is sent. A query that may not be answered is refused: its slot lapses
+on whether the slot's release is sent. A query that may not be evaluated is refused: its slot lapses
 uncharged, as if this node had been offline, and the query is not fetched again. `CellQuery` itself
-checks what may be answered.
+checks which queries may be evaluated.
 
 A report is about executions of one drift regime, each in the reports of one group
 (`schedule.span_covered`).
@@ -33,10 +33,10 @@ FetchQuery = Callable[[SlotKey], CellQuery | None]
 
 
 class QueryRejectedError(PrivacyRefusedError):
-    """Raised once for a query that is not answered; its slot lapses and is not charged."""
+    """Raised once for a query that is not evaluated; its slot lapses and is not charged."""
 
     def __init__(self, key: SlotKey, reason: str) -> None:
-        super().__init__(f"the question of {slot_name(key)} is not answered: {reason}")
+        super().__init__(f"the linear query of {slot_name(key)} is not evaluated: {reason}")
 
 
 class QueryStore:
@@ -53,7 +53,7 @@ class QueryStore:
         """Fetch the query of the slot, unless it is stored or was rejected.
 
         Raises:
-            QueryRejectedError: it may not be answered.
+            QueryRejectedError: the query may not be evaluated.
             FedperfError: the coordinator does not reply, or refuses this node.
             OSError: the query cannot be written.
         """
@@ -76,7 +76,7 @@ class QueryStore:
         except (FileNotFoundError, InvalidInputError):
             return None
 
-    def answerable(self, key: SlotKey, *, reference_version: int) -> CellQuery | None:
+    def current(self, key: SlotKey, *, reference_version: int) -> CellQuery | None:
         """Return the stored query if it is about the reference model that is here.
 
         Raises:
@@ -110,7 +110,7 @@ class ReportMaker:
         self._store = home.store
         self._models = FetchedModels(home.models)
         self._schedule = schedule
-        self._queries = QueryStore(home.questions, schedule.calendar.period, fetch)
+        self._queries = QueryStore(home.queries, schedule.calendar.period, fetch)
         self._compute = compute
 
     def fetch_query(self, slot: Slot) -> None:
@@ -119,7 +119,7 @@ class ReportMaker:
             self._queries.fetch(slot.key)
 
     def is_ready(self, slot: Slot) -> bool:
-        """Whether the report has the query that it needs; QueryRejectedError as `QueryStore`."""
+        """Return whether the report has its query; QueryRejectedError as `QueryStore`."""
         return not kind_of(slot.parameters).has_query or self._query(slot) is not None
 
     def release(self, slot: Slot, noise: NoiseSource, *, seconds: float) -> NoisySum:
@@ -143,4 +143,4 @@ class ReportMaker:
 
     def _query(self, slot: Slot) -> CellQuery | None:
         version = self._models.reference().model_version
-        return self._queries.answerable(slot.key, reference_version=version)
+        return self._queries.current(slot.key, reference_version=version)

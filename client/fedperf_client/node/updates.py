@@ -1,9 +1,9 @@
 """Model updates that the coordinator requests, from the request to the reply at the slot's time.
 
-A request names a slot, the model to linearize and a linear query over public plans. It does not say
-how that model is trained. A request that is wrong for public reasons is refused before anything is
-charged, with a code for the coordinator and a text for this organization's log. Nothing is released
-for a slot that trained by DP-SGD, in a period that an older version began.
+A request names a slot, the model to linearize and a linear query over public plans. It does not
+specify how that model is trained. A request that is wrong for public reasons is refused before
+anything is charged, with a code for the coordinator and a text for this organization's log. Nothing
+is released for a slot that trained by DP-SGD, in a period that an older version began.
 
 An update is sampled in the background (`BackgroundRunner`). Its reply is a future that is done at
 the slot's fixed time: with the release, or with what was wrong. An update that is not sampled by
@@ -98,7 +98,7 @@ class UpdateMaker:
         self._compute = compute
         self._anchors = anchors
 
-    def require_answerable(self, slot: Slot, request: TrainRequest) -> None:
+    def check_request(self, slot: Slot, request: TrainRequest) -> None:
         """Refuse a request that is not for the slot's release.
 
         Raises:

@@ -118,7 +118,7 @@ class EncodedQueries:
     # Cell of the public basis, or number of the public point; int64 [queries].
     cells: NDArray[np.int64]
     # Log seconds that each pretrained model predicts, by name, float64 [queries].
-    starts: Mapping[str, Floats]
+    base_predictions: Mapping[str, Floats]
     # Weight of each where a learner is fitted, float64 [queries]; None if all are 1.
     shares: Floats | None = None
 
@@ -132,9 +132,9 @@ class EncodedQueries:
 
     def take(self, rows: NDArray[np.int64]) -> "EncodedQueries":
         """Return these rows."""
-        starts = {name: values[rows] for name, values in self.starts.items()}
+        predictions = {name: values[rows] for name, values in self.base_predictions.items()}
         shares = None if self.shares is None else self.shares[rows]
-        return EncodedQueries(self.features[rows], self.cells[rows], starts, shares)
+        return EncodedQueries(self.features[rows], self.cells[rows], predictions, shares)
 
     def configurations(self) -> NDArray[np.int64]:
         """Return a number per query that is equal if all features are, [queries]."""
@@ -152,10 +152,10 @@ class EncodedQueries:
 class Identity(NamedTuple):
     """Identifies the runs of exactly one job on exactly its resources.
 
-    The features identify most plans. If they say nothing of the size of the job, or of the engine
-    that did the work, only its own runs predict it, and `job` identifies them. Without row counts,
-    runs of one workload are of one size if they read as many bytes within a tenth. If the engine
-    counted no bytes either, they need as many tasks and the same description.
+    The features identify most plans. If they hold neither the size of the job nor the
+    engine that did the work, only its own runs predict it, and `job` identifies them. Without row
+    counts, runs of one workload are of one size if they read as many bytes within a tenth. If the
+    engine counted no bytes either, they need as many tasks and the same description.
     """
 
     configuration: int  # equal for runs of a job on the same resources
@@ -202,8 +202,8 @@ def identify(queries: Sequence[PlanOnCluster], samples: EncodedQueries) -> list[
 def engine_bit(pair: tuple[OperatorKind, Platform]) -> int:
     """Return the bit of the engine that runs a kind of operator on a platform.
 
-    Commands that run as a whole are an engine of their own: they say nothing of operators, nor
-    operators of them. Platforms without a name share one bit.
+    Commands that run as a whole are an engine of their own: they are no evidence for operators,
+    nor operators for them. Platforms without a name share one bit.
     """
     kind, platform = pair
     if platform not in NAMED_PLATFORMS:
@@ -216,7 +216,9 @@ def hash64(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
 
 
-def encode(queries: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog]) -> EncodedQueries:
+def encode(
+    queries: Sequence[PlanOnCluster], base_models: Mapping[str, PredictLog]
+) -> EncodedQueries:
     """Encode queries; evaluate every pretrained model once.
 
     Raises:
@@ -229,18 +231,18 @@ def encode(queries: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog]) -
     for row, query in enumerate(queries):
         features[row] = flatten(query.features)
     cells = np.array([cell_of(query.plan).index for query in queries], np.int64)
-    return EncodedQueries(features, cells, predict_pretrained(queries, starts))
+    return EncodedQueries(features, cells, predict_pretrained(queries, base_models))
 
 
 def predict_pretrained(
-    queries: Sequence[PlanOnCluster], starts: Mapping[str, PredictLog]
+    queries: Sequence[PlanOnCluster], base_models: Mapping[str, PredictLog]
 ) -> dict[str, Floats]:
     """Return the predictions of each pretrained model; errors as of `encode`."""
     predictions: dict[PredictLog, Floats] = {}  # two names may refer to one model
-    for name, start in starts.items():
-        if start not in predictions:
-            predictions[start] = checked_log(name, start(queries), len(queries))
-    return {name: predictions[start] for name, start in starts.items()}
+    for name, model in base_models.items():
+        if model not in predictions:
+            predictions[model] = checked_log(name, model(queries), len(queries))
+    return {name: predictions[model] for name, model in base_models.items()}
 
 
 # --- the table of executions ------------------------------------------------------------------
@@ -250,9 +252,21 @@ def predict_pretrained(
 # columns of some executions (`test_cached_answers`). A change of columns raises this version.
 ENCODER_VERSION = 2
 
-START = "start"
+_PRETRAINED = "pretrained"
+# Fields whose columns and cached arrays have another name in files.
+_STORED_NAMES = {
+    "base_model": "start",
+    "base_predictions": "starts",
+    "is_example": "teaches",
+    "pretrained_log_seconds": "start",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PAIRS = len(OperatorKind) * len(Platform)
+
+
+def stored_name(field: str) -> str:
+    """Return the name in files of a field of a table or a fitted learner."""
+    return _STORED_NAMES.get(field, field)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,7 +280,7 @@ class ExecutionTable:
     is_ok: Mask  # whether it ended well; the others are right-censored
     log_seconds: Floats  # natural log of the measured wall seconds
     cell: Ints  # of the public basis
-    start: Floats  # log seconds that the public pretrained model predicts
+    pretrained_log_seconds: Floats  # log seconds that the public pretrained model predicts
     source_rows: Floats  # rows of all sources
     largest_rows: Floats  # rows of the largest output
     # Of the plan. cores, nodes, memory_bytes, machine_speed, queries_before: of the cluster.
@@ -281,7 +295,7 @@ class ExecutionTable:
     job: Ints
     read_bytes: Floats
     mark: Ints
-    teaches: Mask  # whether it is evidence for other jobs
+    is_example: Mask  # whether it is evidence for other jobs
     # Packed bits: which kinds of operators ran on which platforms, [executions, bytes].
     pairs: NDArray[np.uint8]
 
@@ -291,18 +305,19 @@ class ExecutionTable:
     @classmethod
     def from_columns(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
         """Return the table of the columns that `encode_executions` made and the store holds."""
-        return cls(**{each.name: columns[each.name] for each in fields(cls)})
+        return cls(**{each.name: columns[stored_name(each.name)] for each in fields(cls)})
 
     @classmethod
     def from_history(
-        cls, history: History, samples: EncodedQueries, start: Floats | None = None
+        cls, history: History, samples: EncodedQueries, pretrained: Floats | None = None
     ) -> Self:
         """Return the table of executions that no store holds, the censored ones at the end.
 
         Args:
             history: local executions.
             samples: its encoded queries.
-            start: log seconds that the public pretrained model predicts, [executions]; 0 if None.
+            pretrained: log seconds that the public pretrained model predicts, [executions]; None
+                for 0.
         """
         censored = [query for query, _ in history.censored]
         encoded, ended, count = encode(censored, {}), len(history), len(history) + len(censored)
@@ -312,8 +327,8 @@ class ExecutionTable:
             {},
         )
         predicted, finished_at = np.zeros(count), np.zeros(count, np.int64)
-        if start is not None:
-            predicted[:ended] = start
+        if pretrained is not None:
+            predicted[:ended] = pretrained
         if history.finished_at is not None:
             finished_at[:ended] = [_micros(each) for each in history.finished_at]
         workloads = [hash64(each.encode()) for each in history.workloads]
@@ -325,8 +340,8 @@ class ExecutionTable:
             source=np.zeros(count, np.int64),
             is_ok=np.arange(count) < ended,
             log_seconds=np.concatenate([history.log_seconds, np.array(bounds, np.float64)]),
-            start=predicted,
-            teaches=np.ones(count, np.bool_),
+            pretrained_log_seconds=predicted,
+            is_example=np.ones(count, np.bool_),
             **_query_columns([*history.queries, *censored], both),
         )
 
@@ -364,13 +379,13 @@ def numbered_together(*columns: NDArray[Any]) -> Ints:
 
 
 def encode_executions(
-    executions: Sequence[Execution], start: PredictLog
+    executions: Sequence[Execution], pretrained: PredictLog
 ) -> dict[str, NDArray[Any]]:
     """Return the columns of the measured executions, and their flat `features`.
 
     Args:
         executions: any number; `number` is their index.
-        start: the public pretrained model.
+        pretrained: the public pretrained model.
 
     Raises:
         PredictorFailedError: The model returned values that cannot be used.
@@ -378,7 +393,7 @@ def encode_executions(
     numbers = [n for n, each in enumerate(executions) if each.measurement is not None]
     measured = [executions[number] for number in numbers]
     queries = [PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for each in measured]
-    samples = encode(queries, {START: start})
+    samples = encode(queries, {_PRETRAINED: pretrained})
     return {
         "number": np.array(numbers, np.int64),
         "finished_at": np.array([_micros(each.finished_at) for each in measured], np.int64),
@@ -386,7 +401,7 @@ def encode_executions(
         "source": np.array([hash64(each.origin.source.encode()) for each in measured], np.int64),
         "is_ok": np.array([each.is_ok for each in measured], np.bool_),
         "log_seconds": np.array([math.log(each.runtime_seconds) for each in measured], np.float64),
-        "start": samples.starts[START],
+        "start": samples.base_predictions[_PRETRAINED],
         "teaches": np.array([is_training_example(each) for each in measured], np.bool_),
         **_query_columns(queries, samples),
         "features": samples.features.astype(np.float32),

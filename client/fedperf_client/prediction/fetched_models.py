@@ -89,7 +89,7 @@ class FetchedModels:
         """
         path = self.directory / _CORRECTION
         if not path.is_file():
-            return CellCorrection.nothing_known()
+            return CellCorrection.uninformative()
         try:
             arrays = load(path.read_bytes())
             return CellCorrection(
@@ -137,7 +137,7 @@ class FetchedModels:
             return self.directory / _SHARED
         return self.directory / _REFERENCE if self.reference_version else None
 
-    def starts(self) -> dict[str, PredictLog]:
+    def base_models(self) -> dict[str, PredictLog]:
         """Return every pretrained model by name; the shared one only after joining."""
         public = predictor(load_pretrained_model())
         models = {PUBLIC: public, REFERENCE: public}
@@ -180,7 +180,7 @@ class FetchedModels:
 def predictor(checkpoint: Checkpoint) -> PredictLog:
     """Return the checkpoint's GGFN as a function from queries to log seconds."""
     network = GgfnArrays.of(checkpoint)
-    return lambda questions: network.log_seconds([each.features for each in questions])
+    return lambda queries: network.log_seconds([each.features for each in queries])
 
 
 @lru_cache(maxsize=4)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedperf_client.prediction.encoding import History
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
-from fedperf_client.prediction.ensemble.training_data import MOST_LEARNT
+from fedperf_client.prediction.ensemble.training_data import MOST_TRAINING_RUNS
 from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.learners.base_learners import (
     PUBLIC,
@@ -30,7 +30,7 @@ from fedperf_shared.execution import Execution
 from fedperf_shared.model.metrics import median_q_error
 
 # Ways to predict: from own executions, from a pretrained model, from both, and from everything.
-LOCAL, PUBLIC_AS_IS, PUBLIC_START, AS_IS, PERSONALIZED = (
+LOCAL, PUBLIC_AS_IS, PUBLIC_ENSEMBLE, AS_IS, PERSONALIZED = (
     "local_only",
     "public_start_as_is",
     "with_public_start",
@@ -77,21 +77,26 @@ def gain_on(
             f"such as {min(overlap)!r}; --held-out is for jobs that did not, and without it "
             "fedperf evaluate holds own workloads out"
         )
-    starts = models.starts()
+    base_models = models.base_models()
     joined, local = models.learners(), local_learners()
-    candidates = LearnerPool.from_history(history, starts, every_one([*joined, *local]))
-    answers = PersonalizedEnsemble.of(candidates, joined).predict(test.queries)
+    candidates = LearnerPool.from_history(history, base_models, every_one([*joined, *local]))
+    predictions = PersonalizedEnsemble.of(candidates, joined).predict(test.queries)
     seconds = np.exp(test.log_seconds)
-    inside = [answer.covers(measured) for answer, measured in zip(answers, seconds, strict=True)]
+    inside = [
+        prediction.covers(measured)
+        for prediction, measured in zip(predictions, seconds, strict=True)
+    ]
 
     def error_of(log_seconds: Floats) -> float:
         return median_q_error(np.exp(log_seconds), seconds)
 
     errors = {
         LOCAL: error_of(PersonalizedEnsemble.of(candidates, local).predict_log(test.queries)),
-        PUBLIC_AS_IS: error_of(starts[PUBLIC](test.queries)),
-        AS_IS: error_of(starts.get(SHARED, starts[REFERENCE])(test.queries)),
-        PERSONALIZED: median_q_error(np.array([each.median_seconds for each in answers]), seconds),
+        PUBLIC_AS_IS: error_of(base_models[PUBLIC](test.queries)),
+        AS_IS: error_of(base_models.get(SHARED, base_models[REFERENCE])(test.queries)),
+        PERSONALIZED: median_q_error(
+            np.array([each.median_seconds for each in predictions]), seconds
+        ),
     }
     return GainPoint(len(history), len(test), errors, coverage=float(np.mean(inside)))
 
@@ -109,7 +114,7 @@ MAX_PREDICTED = 150  # executions of a fold that are predicted at most
 # Pairs of most own executions and folds. Beyond them one fold: it takes long and varies little.
 _FOLDS_UP_TO = ((30, 5), (300, 3))
 
-_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]  # the same in a home of more than `MOST_LEARNT` executions
+_FOLDS_OF_MANY = _FOLDS_UP_TO[:1]  # the same in a home of more than `MOST_TRAINING_RUNS` executions
 
 
 def gain_curve(
@@ -141,7 +146,7 @@ def gain_curve(
     parts = list(_parts(groups, seed))
     most = min(len(training) for training, _ in parts)
     steps = [step for step in STEPS if step <= most]
-    folds = _FOLDS_UP_TO if len(groups) <= MOST_LEARNT else _FOLDS_OF_MANY
+    folds = _FOLDS_UP_TO if len(groups) <= MOST_TRAINING_RUNS else _FOLDS_OF_MANY
     work = [
         (training[:step], test)
         for step in steps
@@ -149,32 +154,36 @@ def gain_curve(
     ]
     needed = np.unique(np.concatenate([rows for each in work for rows in each]))
     history = history_of(needed)
-    starts = {name: _remembered(start, history) for name, start in models.starts().items()}
+    base_models = {
+        name: _remembered(model, history) for name, model in models.base_models().items()
+    }
     errors: dict[int, list[dict[str, Floats]]] = {}
     for number, each in enumerate(work):
         training, test = (history.take(np.searchsorted(needed, rows)) for rows in each)
-        errors.setdefault(len(training), []).append(errors_by_way(training, test, starts, models))
+        errors.setdefault(len(training), []).append(
+            errors_by_way(training, test, base_models, models)
+        )
         on_progress(number + 1, len(work))
     return [_point(step, errors[step]) for step in steps]
 
 
 def errors_by_way(
-    own: History, test: History, starts: Mapping[str, PredictLog], models: FetchedModels
+    own: History, test: History, base_models: Mapping[str, PredictLog], models: FetchedModels
 ) -> dict[str, Floats]:
     """Return absolute log errors by way to predict, [test].
 
     Args:
         own: executions to train on.
         test: executions of other workloads, to predict.
-        starts: pretrained models by name.
+        base_models: pretrained models by name.
         models: fetched ones.
     """
     joined, public, local = models.learners(), public_learners(), local_learners()
-    candidates = LearnerPool.from_history(own, starts, every_one([*public, *joined, *local]))
+    candidates = LearnerPool.from_history(own, base_models, every_one([*public, *joined, *local]))
     ways: dict[str, PredictLog] = {
         LOCAL: PersonalizedEnsemble.of(candidates, local).predict_log,
-        PUBLIC_START: PersonalizedEnsemble.of(candidates, public).predict_log,
-        AS_IS: starts.get(SHARED, starts[REFERENCE]),
+        PUBLIC_ENSEMBLE: PersonalizedEnsemble.of(candidates, public).predict_log,
+        AS_IS: base_models.get(SHARED, base_models[REFERENCE]),
         PERSONALIZED: PersonalizedEnsemble.of(candidates, joined).predict_log,
     }
     errors = {
@@ -207,7 +216,7 @@ def _point(step: int, folds: Sequence[Mapping[str, Floats]]) -> GainPoint:
     )
 
 
-def _remembered(start: PredictLog, history: History) -> PredictLog:
+def _remembered(model: PredictLog, history: History) -> PredictLog:
     """Predict every query of the history once; the result looks its queries up."""
-    answers = dict(zip(map(id, history.queries), start(history.queries), strict=True))
-    return lambda questions: np.array([answers[id(each)] for each in questions])
+    predictions = dict(zip(map(id, history.queries), model(history.queries), strict=True))
+    return lambda queries: np.array([predictions[id(each)] for each in queries])

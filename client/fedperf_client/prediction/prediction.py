@@ -19,7 +19,7 @@ often it ran.
 Failed and stopped runs are right-censored. If runs of a configuration were cut off above its
 predicted median, the probability of ending by then is at most Laplace's rule of succession:
 (runs that did + 1) / (all runs + 2). The mass that this removes moves above the bound, as far as
-errors usually go, because nobody knows by how much a run would have exceeded its limit. Bounds
+errors usually go, because the excess of a run over its limit is unobserved. Bounds
 below the median add no information.
 
 Two predictions about one job share a part of their errors (`Evidence.error_correlation`). It
@@ -113,7 +113,7 @@ class Distribution(ABC):
     def cdf(self, log_seconds: float) -> float:
         """Return the probability of an error of at most `log_seconds`.
 
-        It is never 0 or 1 where only ranks are known.
+        It is never 0 or 1 where only ranks are available.
         """
 
     def half_width(self, level: float) -> float:
@@ -332,12 +332,12 @@ class QueryRegime(StrEnum):
 
     @property
     def is_beyond(self) -> bool:
-        """Whether the query extrapolates."""
+        """Return whether the query extrapolates."""
         return self in {QueryRegime.BEYOND_SCALES, QueryRegime.BEYOND_SIZES}
 
     @property
     def is_of_scales(self) -> bool:
-        """Whether the query has a new scale; its size may be new as well."""
+        """Return whether the query has a new scale; its size may be new as well."""
         return self in {QueryRegime.BETWEEN_SCALES, QueryRegime.BEYOND_SCALES}
 
 
@@ -349,8 +349,8 @@ class EvidenceSource(StrEnum):
     OTHER_RESOURCES = "own runs of it on other resources"
     OTHER_SIZE = "own runs of it at other sizes"
     OWN_JOBS = "own jobs of its kind"
-    OWN_JOBS_AND_START = "own jobs of its kind and the pretrained model"
-    START = "the pretrained model"
+    OWN_JOBS_AND_PRETRAINED = "own jobs of its kind and the pretrained model"
+    PRETRAINED = "the pretrained model"
     SHARED = "the shared model"
     UNKNOWN_ROWS = "no own run of it there, and rows unknown"
 
@@ -379,16 +379,16 @@ class Evidence:
 
     @property
     def is_local(self) -> bool:
-        """Whether local runs contribute."""
+        """Return whether local runs contribute."""
         return self.source not in {
-            EvidenceSource.START,
+            EvidenceSource.PRETRAINED,
             EvidenceSource.SHARED,
             EvidenceSource.UNKNOWN_ROWS,
         }
 
     @property
     def supports_deadlines(self) -> bool:
-        """Whether a deadline may be called met; false if the size of the job is unknown."""
+        """Return whether a deadline may be called met; False if the size of the job is unknown."""
         return self.source not in {EvidenceSource.OTHER_SIZE, EvidenceSource.UNKNOWN_ROWS}
 
     @property
@@ -532,7 +532,7 @@ def probability_faster(
     one: Prediction,
     other: Prediction,
     *,
-    starts: tuple[float, float] = (0.0, 0.0),
+    startup_seconds: tuple[float, float] = (0.0, 0.0),
     rates: tuple[float, float] = (1.0, 1.0),
 ) -> float:
     """Return the probability that `one` takes less time than `other`, in [0, 1].
@@ -540,11 +540,11 @@ def probability_faster(
     Args:
         one: a prediction.
         other: of the same job by the same predictor.
-        starts: fixed seconds that are added to each, such as the start of a platform.
+        startup_seconds: fixed seconds that are added to each, such as the start of a platform.
         rates: cost of a second of each. The result is then the probability of a lower cost.
     """
     seconds = [one.median_seconds, other.median_seconds]
-    whole = [each + start for each, start in zip(seconds, starts, strict=True)]
+    whole = [each + startup for each, startup in zip(seconds, startup_seconds, strict=True)]
     first, second = (
         prediction.deviation * each / total
         for prediction, each, total in zip((one, other), seconds, whole, strict=True)

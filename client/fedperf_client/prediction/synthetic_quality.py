@@ -2,8 +2,8 @@
 
 SDMetrics compares both in the public table. Every figure is computed from raw executions, so it
 must not leave the organization. No figure is evidence of privacy, not even the distance to the
-closest record: it can be small for rows that copy nobody, and large for mechanisms that leak. The
-privacy guarantee follows from the ledger alone.
+closest record: it can be small for rows that copy no record, and large for mechanisms that leak.
+The privacy guarantee follows from the ledger alone.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 A slot is described as a `DpEvent` of dp_accounting and accounted by its PLD accountant, whose
 estimates are pessimistic. Adjacency is add or remove one workload. The figure for replacing one
-workload is only printed beside it.
+workload is only printed next to it.
 
 Refused: budgets and deltas that are 0, negative, NaN, infinite or missing. They are never read as
 "no noise". dp_accounting is imported on first use, torch never.
@@ -157,7 +157,7 @@ def _bracket(gap: Callable[[float], float], budget: PrivacyBudget) -> tuple[floa
     else:
         raise ConfigurationError(
             f"no noise meets epsilon {budget.epsilon:g} at delta {budget.delta:g}: "
-            "what is planned beside it overspends the budget"
+            "the other planned releases overspend the budget"
         )
     while gap(high / 2) <= 0:
         high /= 2

@@ -1,10 +1,11 @@
 """An operator's decisions about single slots: to send their releases or to withhold them.
 
-They are stored in one small SQLite file beside the ledger. Decisions are only added, and the last
+They are stored in one small SQLite file next to the ledger. Decisions are only added, and the last
 one counts. When a slot's release is about to be sent, the slot is *settled* in the same file: then
 it is sent or withheld for good, and later decisions are refused. So `withheld` is never reported of
 a release that is sent. A decision gives back no charge and allows no second draw. The absence of a
-release tells the coordinator only the decision, which an operator takes blind or from noised bytes.
+release reveals only the decision to the coordinator. An operator takes it blind or from noised
+bytes.
 
 Refused: unknown slots, and decisions about releases that were sent. Approval is refused at or after
 the fixed time of sending, when a slot without a decision counts as withheld. Approval of a withheld
@@ -125,7 +126,7 @@ class Decisions:
     def withhold(
         self, key: SlotKey, *, at: datetime, reason: WithholdReason = WithholdReason.TOO_LATE
     ) -> None:
-        """Withhold the slot's release from now on, whatever was decided."""
+        """Withhold the slot's release from now on; this overrides earlier decisions."""
         with self._transaction() as connection:
             last = _read(connection).get(key)
             if last is None or not last.settled:

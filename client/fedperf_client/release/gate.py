@@ -1,8 +1,8 @@
 """The release gate charges, samples, encodes, signs and stores a release, and later sends it.
 
-Invariant: for one slot the same bytes are sent, whatever message, run or model requests them and
-however often. A mechanism receives the parameters of the schedule in the ledger, never those of a
-request. If a mechanism fails after its slot was charged, the slot is wasted and nothing is sent.
+Invariant: for one slot the same bytes are sent, for every message, run and model that requests them
+and however often. A mechanism receives the parameters of the schedule in the ledger, never those of
+a request. If a mechanism fails after its slot was charged, the slot is wasted and nothing is sent.
 A release that policy or operator withhold is not sent. Where that is decided in advance, the slot
 is not even charged. No charge is given back.
 """
@@ -108,10 +108,10 @@ class ReleaseGate:
     def withhold(
         self, key: SlotKey, *, at: datetime, reason: WithholdReason = WithholdReason.TOO_LATE
     ) -> None:
-        """Withhold the slot's release for good, whatever policy and operator decide later."""
+        """Withhold the slot's release for good; later decisions of policy and operator are void."""
         self._decisions.withhold(key, at=at, reason=reason)
 
     def allows(self, key: SlotKey, *, at: datetime, mode: ReleaseMode) -> bool:
-        """Whether `dispatch` would return the slot's release once it is sealed."""
+        """Return whether `dispatch` would return the slot's release once it is sealed."""
         decision = self._decisions.status(key, mode, at=at)
         return decision is not None and decision.outcome is Outcome.APPROVED

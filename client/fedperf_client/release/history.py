@@ -1,10 +1,10 @@
 """Past releases with their receipts, and the privacy budget that they spent.
 
-This module reads the ledgers of all periods, the decisions and the lifetime record beside them and
+This module reads the ledgers of all periods, the decisions and the lifetime record next to them and
 the receipts; it changes nothing. A receipt counts only if the coordinator signed it over this
 release's id and bytes, with a sequence number of its own, not before the slot opened. The unit of
 privacy is the workload, and epsilon is for adding or removing one; the figure for replacing one by
-another stands beside it.
+another is next to it.
 """
 
 import hashlib
@@ -122,7 +122,7 @@ def past_releases(
     Args:
         ledgers: of all periods, oldest first.
         receipts: directory of the receipts.
-        read: None where no coordinator's key is known, so that no receipt counts.
+        read: None without a coordinator's key; then no receipt counts.
 
     Raises:
         StorageError: a ledger, its decisions or a receipt cannot be read.

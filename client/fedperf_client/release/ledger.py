@@ -1,7 +1,7 @@
 """The privacy ledger records what an organization released in a period, and may release.
 
 There is one SQLite file per organization and period, with the budget and the schedule inside. The
-lifetime record beside them (`lifetime`) holds all periods together to one budget. A slot is
+lifetime record next to them (`lifetime`) holds all periods together to one budget. A slot is
 *reserved* (charged) before its noise is sampled, *drawn* once its signed bytes are stored, and
 *handed out* when they are sent. Each step is one durable transaction. Nothing is ever changed or
 deleted, so there is no refund. A crash between reserving and drawing wastes the slot: it is
@@ -10,20 +10,21 @@ charged, has no release, and is never drawn again.
 A charge costs the same work however many came before: the cost of all slots together is
 held to the budget, each slot is charged at most once, and fewer slots never cost more. Extra
 slots are equal to each other and charged up to a number that is fixed like everything else.
-Whenever they are used, and by whatever was released before, this is the adaptive composition of
+At any time of use, and after any earlier releases, this is the adaptive composition of
 that many releases, whose parameters depend on nothing.
 
 A ledger that was restored from a backup has forgotten charges. So two witnesses must agree with
-it: a counter file beside it, written after every charge and before its noise is sampled, and the
+it: a counter file next to it, written after every charge and before its noise is sampled, and the
 coordinator's last signed receipt. Where one disagrees, every charge is refused until an operator
 calls `reconcile`, which charges all slots that could have been drawn. A release that is drawn and
 not sent stays until then, and after it for good: its slot may have been drawn before.
 
-The latest receipt is kept beside the ledger. A receipt for bytes that the ledger did not draw shows
-that they were sent from here and forgotten. A data directory that was restored as a whole agrees
-with itself, and only the coordinator can tell. Such a receipt is kept too, so that the next start
-does not forget it. The operator's decision settles the receipts of all slots charged until then. A
-coordinator that lies can stop an organization, as it can by not replying, and gains nothing.
+The latest receipt is stored next to the ledger. A receipt for bytes that the ledger did not draw
+shows that they were sent from here and forgotten. A data directory that was restored as a whole
+agrees with itself, and only the coordinator can detect that. Such a receipt is kept too, so that
+the next start does not forget it. The operator's decision settles the receipts of all slots charged
+until then. A coordinator that lies can stop an organization, as it can by not replying, and gains
+nothing.
 
 Refused: slots outside of the schedule or not yet due, charged slots, schedules that overspend the
 budget, files that are no ledger or of another schema. Timestamps are passed in.
@@ -341,7 +342,7 @@ class PrivacyLedger(AppendOnlyFile):
 
         Whatever a lost part of the ledger held, only such slots can have been drawn. Nothing is
         sampled for the slots charged now; they are returned. Receipts for what is charged now are
-        settled: whatever bytes they confirm, they stop nothing any more.
+        settled: they stop nothing any more, for any bytes that they confirm.
         """
         with transaction(self.path) as connection:
             problem = self._find_disagreement(connection)
@@ -474,7 +475,7 @@ def reconcile_lifetime(
 
 
 def _is_settled(connection: sqlite3.Connection, release_id: bytes) -> bool:
-    """Whether the release was charged when an operator last reconciled, or before."""
+    """Return whether the release was charged when an operator last reconciled, or before."""
     row = connection.execute(
         "SELECT 1 FROM reserved WHERE release_id = ? AND number <="
         " (SELECT coalesce(max(charges), 0) FROM reconciliation)",

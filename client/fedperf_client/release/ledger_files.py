@@ -1,9 +1,9 @@
-"""The files of the privacy ledger: append-only SQLite files, and the witnesses beside each.
+"""The files of the privacy ledger: append-only SQLite files, each with its witnesses.
 
 Triggers inside the SQLite files refuse every update and deletion, so they bind any program that
 opens the file. Charges are numbered without a gap: the newest number is their count.
 
-Two small files beside an SQLite file reveal a restored backup. One holds the number of charges,
+Two small files next to an SQLite file reveal a restored backup. One holds the number of charges,
 the other the last receipt of the coordinator. Both are replaced atomically and synced to disk. A
 witness that cannot be read is an error and never counts as absent.
 """
@@ -96,7 +96,7 @@ LIFETIME_RECORD = FileLayout(
 )
 
 # The insert trigger also stops INSERT OR REPLACE, which deletes without delete triggers
-# unless the connection asked for recursive ones.
+# unless the connection enabled recursive ones.
 _TRIGGERS = """
 CREATE TRIGGER {table}_is_not_replaced BEFORE INSERT ON {table}
     WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})
@@ -328,7 +328,7 @@ class AppendOnlyFile:
         self._identity = hashlib.sha256(promise).hexdigest()
 
     def disagreement(self) -> str | None:
-        """Describe what the files beside this one hold and it lacks; None if they agree."""
+        """Describe what the witness files hold and this file lacks; None if they agree."""
         with transaction(self.path) as connection:
             return self._find_disagreement(connection)
 
@@ -341,7 +341,7 @@ class AppendOnlyFile:
             return "the counter file belongs to another ledger"
         # One charge ahead of its counter is a crash right after the charge: nothing is hidden.
         if not count - 1 <= counter[1] <= count:
-            return f"the counter file says {counter[1]} {unit}, the ledger holds {count}"
+            return f"the counter file holds {counter[1]} {unit}, the ledger holds {count}"
         return None
 
     def _count(self, connection: sqlite3.Connection) -> int:

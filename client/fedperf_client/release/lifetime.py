@@ -1,14 +1,14 @@
 """The lifetime record holds every period that an organization began to one promise for good.
 
-It is one append-only SQLite file beside the ledgers of the periods. A period is charged whole
+It is one append-only SQLite file next to the ledgers of the periods. A period is charged whole
 when it begins: all slots of its schedule, whether they are released or not, composed with those of
 all earlier periods. So charges inside a period need not read this file. The promise is fixed when
 the first period begins.
 
 Refused: a period that would take the total past the promise; a period that overlaps in time with
-another, whatever coordinator it is of, as one budget covers all that is sent in that time; any new
-period once a file beside the record holds periods that it has forgotten, until an operator
-reconciles them.
+another one, of any coordinator, as one budget covers all that is sent in that time; any new period
+once a file next to the record holds periods that it has forgotten, until an operator reconciles
+them.
 """
 
 import sqlite3
@@ -170,7 +170,7 @@ class LifetimeRecord(AppendOnlyFile):
                 return new
         if not has_counter or period.ledger != new.ledger:
             raise StorageError(
-                f"ledger {period.ledger}: lost, the lifetime record says that its period began"
+                f"ledger {period.ledger}: lost, the lifetime record holds its period"
             )
         return period
 

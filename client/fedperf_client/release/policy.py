@@ -7,7 +7,7 @@ all, is refused and never read as "no noise".
 
 A changed policy is not in effect at once. A period's schedule follows from the policy that it began
 with. These settings are stored with its ledger, and a later policy applies from the next period.
-Whether a kind leaves, a daemon reads when it starts and when a period begins. It stores these
+A daemon reads whether a kind leaves when it starts and when a period begins. It stores these
 release modes in the data directory for other commands. Where no daemon runs, the policy's own modes
 are those of its next start. The lifetime budget is fixed with the first period.
 """
@@ -221,7 +221,7 @@ _WEAKER: Mapping[str, str] = {
 class PendingChange:
     """A setting of the policy that differs from the one in effect.
 
-    `counts` says from when the value `after` of the policy counts, for people.
+    `counts` describes from when the value `after` of the policy counts, for people.
     """
 
     name: str
@@ -239,7 +239,7 @@ class PendingChange:
 
     @property
     def is_of_mode(self) -> bool:
-        """Whether the daemon reads the setting when it starts."""
+        """Return whether the daemon reads the setting when it starts."""
         return self.name in _MODE_NAMES.values()
 
     @property

@@ -136,10 +136,10 @@ def example_release(slot: Slot, noise: NoiseSource) -> NoisySum:
     jobs = example_jobs(pretrained)
     kind, version = kind_of(slot.parameters), pretrained.model_version
     if kind.is_report:
-        question = _example_cell_query(slot.key) if kind.has_query else None
+        query = _example_cell_query(slot.key) if kind.has_query else None
         residuals = workload_residuals(GgfnArrays.of(pretrained), jobs)
-        total = report_sum(slot, question)(_COPIES * residuals)
-        version = version if question is None else question.version
+        total = report_sum(slot, query)(_COPIES * residuals)
+        version = version if query is None else query.version
     else:
         model = weights_of(pretrained.arrays)
         anchors = anchors_of(load_public_plans())[:DIRECTIONS]

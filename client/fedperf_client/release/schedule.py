@@ -83,7 +83,7 @@ class PlannedSchedule:
     budget: PrivacyBudget  # the most that all slots together may cost
     not_planned: tuple[OmittedSlots, ...]  # the omitted slots, with reasons for people
     epsilon: float  # the cost of all slots together, for add or remove one workload
-    replace_one_epsilon: float  # the same when one workload is replaced, shown beside it
+    replace_one_epsilon: float  # the same when one workload is replaced, shown next to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ReportGroup:
     def signal_to_noise(self, policy: Policy, noise_multiplier: float) -> float:
         """Return the expected count in an occupied cell, scaled, over the noise's stddev.
 
-        The reports of a group tell together what a single one of their whole budget would;
+        The reports of a group together are as informative as a single one of their whole budget;
         `noise_multiplier` is that of each.
         """
         noise = noise_multiplier / math.sqrt(len(self.keys))
@@ -152,7 +152,7 @@ def plan_schedule(
 ) -> PlannedSchedule:
     """Plan the schedule of `policy` on the public `calendar` from the time of joining on.
 
-    Reports: where the period's budget teaches most (`_plan_reports`), the first on the next
+    Reports: where the period's budget is most informative (`_plan_reports`), the first on the next
     reporting day. The number of workloads in a report is declared: it decides how often reports
     leave, and never what they cost, since every report charges every workload in full. Model
     updates: in every window, of organizations declared large; of the extra ones only as many are
@@ -333,7 +333,7 @@ def _find_reason_to_omit(
             not (calendar.report_slots if is_report else calendar.model_slots)
         ),
         "size class small: below about 2,000 workloads the noise would hide what a model "
-        "update knows; the budget goes to reports": not is_report and not is_large,
+        "update learned; the budget goes to reports": not is_report and not is_large,
         "report.share is 1: the whole budget goes to reports": (
             not is_report and policy.report_share == 1 and reports_leave
         ),
@@ -357,9 +357,9 @@ def _report_budget(policy: Policy, calendar: ReleaseCalendar, *, at: datetime) -
 def _plan_reports(
     policy: Policy, calendar: ReleaseCalendar, *, at: datetime, members: int = 1
 ) -> ReportPlan:
-    """Return the plan that teaches most over the rest of the period, of those worth their noise.
+    """Return the most informative plan for the rest of the period, of those worth their noise.
 
-    All slots share the budget equally. What a plan teaches is the posterior's error of an occupied
+    All slots share the budget equally. The loss of a plan is the posterior's error of an occupied
     cell, averaged over the remaining windows: it begins with PRIOR_VARIANCE, every group of reports
     measures the cell's level with the variance (clip / signal-to-noise)^2, and between windows the
     level changes by CHANGE_VARIANCE. The first group is about the history, so about the declared

@@ -63,7 +63,7 @@ class RowCount(NamedTuple):
     parts: int = 0  # row groups, or threads, that it was read in
 
 
-# Returns the known counts of a table or of files, by the digest of its name.
+# Returns the stored counts of a table or of files, by the digest of its name.
 RowCounts = Callable[[str], Collection[RowCount]]
 
 

@@ -2,7 +2,7 @@
 
 `open_place` opens a path as a `FilePlace`, the part of `pathlib.Path` that readers use. Openers of
 other storage return a `FilePlace` as well. `read_blocks` yields the bytes of a file without the
-codecs around it. Nothing is unpacked to disk, and memory is bounded whatever a file claims.
+codecs around it. Nothing is unpacked to disk, and memory is bounded for any content of a file.
 
 A codec is recognized by its first bytes, never by the file's name. Text of 16 or 32 bits per
 character comes out as UTF-8. Spark's lz4 and snappy files are not the standard frames of these
@@ -276,12 +276,12 @@ def exceeds_json_memory(text: bytes) -> bool:
     ten times the text.
     """
     most_per_character = 1 + _JSON_WIDE_BYTES + _JSON_PAIR_BYTES
-    if len(text) * most_per_character <= MAX_PARSED_BYTES:  # nearly all are, whatever they hold
+    if len(text) * most_per_character <= MAX_PARSED_BYTES:  # nearly all are, with any content
         return False
     values = text.count(b",") + text.count(b"[")
     pairs = text.count(b":") + text.count(b"{")
     is_narrow = text.isascii() and b"\\u" not in text
-    # The parser copies the text beside the strings that it makes.
+    # The parser copies the text in addition to the strings that it makes.
     characters = len(text) * (1 + (1 if is_narrow else _JSON_WIDE_BYTES))
     return characters + values * _JSON_VALUE_BYTES + pairs * _JSON_PAIR_BYTES > MAX_PARSED_BYTES
 

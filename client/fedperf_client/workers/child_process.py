@@ -49,7 +49,7 @@ class ChildFailedError(FedperfError):
 
 
 class ChildProcess(Closing):
-    """A child process that answers messages (see `child_side`); use it as a context manager.
+    """A child process that replies to messages (see `child_side`); use it as a context manager.
 
     Attributes:
         pid: its number.
@@ -238,7 +238,7 @@ class ProcessTree:
         """Kill all descendants, not the root, and wait until they are gone.
 
         The kernel takes a while to end a process that holds gigabytes; until then its memory
-        is missing to whatever runs next.
+        is missing to the next process.
         """
         killed = {*self._children, *self._descendants()}
         for process in killed:

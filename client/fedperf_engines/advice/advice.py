@@ -98,11 +98,13 @@ def beats(right: ClusterChoice, had: ClusterChoice) -> bool:
     """
     if had.holds is False:
         return True
-    starts = right.choice.startup_seconds, had.choice.startup_seconds
+    startups = right.choice.startup_seconds, had.choice.startup_seconds
     cores = float(right.cluster.cores), float(had.cluster.cores)
-    chances = [probability_faster(right.estimate, had.estimate, starts=starts, rates=cores)]
+    chances = [
+        probability_faster(right.estimate, had.estimate, startup_seconds=startups, rates=cores)
+    ]
     if had.holds is None:
-        chances.append(probability_faster(right.estimate, had.estimate, starts=starts))
+        chances.append(probability_faster(right.estimate, had.estimate, startup_seconds=startups))
     return max(chances) >= SURE
 
 
@@ -149,8 +151,8 @@ class Advice:
     costs: AdditiveCosts  # additive costs on that size
     # The comparison of the choice; None where it is the current plan.
     rivalry: ChoiceComparison | None
-    # The right size by medians where `best` is the one that it has, as no difference can be told;
-    # else None.
+    # The right size by medians where `best` is the one that it has, as no difference is
+    # significant; else None.
     rival_size: ClusterChoice | None
 
     @property
@@ -201,15 +203,15 @@ def advise(
     if not choices:
         raise next(reversed(refused.values()))
     queries = [PlanOnCluster(choice.plan, cluster) for cluster, (choice, _) in choices.items()]
-    answers = tuple(
+    by_size = tuple(
         ClusterChoice(cluster, choice, estimate, deadline_seconds)
         for (cluster, (choice, _)), estimate in zip(
             choices.items(), _estimates(job, estimates, queries), strict=True
         )
     )
-    right = choose_size(answers)
-    best = right or min(answers, key=lambda each: (-(each.chance or 0.0), each.seconds))
-    had = next((each for each in answers if each.cluster == job.cluster), best)
+    right = choose_size(by_size)
+    best = right or min(by_size, key=lambda each: (-(each.chance or 0.0), each.seconds))
+    had = next((each for each in by_size if each.cluster == job.cluster), best)
     rival_size = None
     if right is not None and not (had is right or beats(right, had)):
         best, rival_size = had, right
@@ -220,7 +222,7 @@ def advise(
         constraints,
         best,
         None if deadline_seconds is None else right is not None,
-        answers,
+        by_size,
         tuple((cluster, str(error)) for cluster, error in refused.items()),
         rivals,
         choices[best.cluster][1],
@@ -245,8 +247,8 @@ class _Search:
         caps = constraints.memory_caps(self.job.cluster)
         return Constraints(constraints.platforms, self.job.can_run, constraints.pinned, caps)
 
-    def predict(self, questions: Sequence[PlanOnCluster]) -> Sequence[Prediction]:
-        return _estimates(self.job, self.estimates, questions)
+    def predict(self, queries: Sequence[PlanOnCluster]) -> Sequence[Prediction]:
+        return _estimates(self.job, self.estimates, queries)
 
     def costs(self) -> AdditiveCosts:
         return self.surrogate.costs(
@@ -295,9 +297,9 @@ class _Search:
             return None
         queries = [PlanOnCluster(candidates[0].plan, best.cluster)]
         [of_rival] = _estimates(self.job, self.estimates, queries)
-        starts = best.choice.startup_seconds, candidates[0].startup_seconds
+        startups = best.choice.startup_seconds, candidates[0].startup_seconds
         return ChoiceComparison(
-            candidates[0], probability_faster(best.estimate, of_rival, starts=starts)
+            candidates[0], probability_faster(best.estimate, of_rival, startup_seconds=startups)
         )
 
     def _moves(self, plan: Plan, allowed: Mask) -> tuple[Move, ...]:
@@ -324,16 +326,16 @@ class _Search:
 
 
 def _estimates(
-    job: Job, estimates: Predict, questions: Sequence[PlanOnCluster]
+    job: Job, estimates: Predict, queries: Sequence[PlanOnCluster]
 ) -> Sequence[Prediction]:
     """Estimate plans of a job, on one node where no platform of the plan is distributed."""
-    queries = []
-    for query in map(job.query, questions):
+    adapted = []
+    for query in map(job.query, queries):
         plan, cluster = query.plan, query.cluster
         if cluster.nodes > 1 and uses_one_node(plan):
             query = reconfigure(plan, cluster, node_of(cluster), query.job).query  # noqa: PLW2901
-        queries.append(query)
-    return estimates(queries)
+        adapted.append(query)
+    return estimates(adapted)
 
 
 def _improved(choice: Choice, better: Alternative, *, scored: int) -> Choice:

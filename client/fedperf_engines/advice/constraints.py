@@ -154,7 +154,7 @@ def require_measured(
         caps: bytes by platform, as they were named.
         others: the cap of all others; None without one.
         today: the plan that ran.
-        peak_bytes: that it took; 0 where that is not known.
+        peak_bytes: that it took; 0 if not measured.
 
     Raises:
         InvalidInputError: a cap is lower.

@@ -33,12 +33,12 @@ class NotRunnableError(InvalidInputError):
 class Job:
     """A job that is to run."""
 
-    # The workflow with the platforms that it runs on now; `UNASSIGNED` where nothing is said of an
+    # The workflow with the platforms that it runs on now; `UNASSIGNED` where none is given for an
     # operator.
     today: Plan
     cluster: ClusterConfig  # what it runs on now, or would by default
-    program: Program | None = None  # what can be run here; None where only the workflow is known
-    peak_bytes: int = 0  # the most memory that it took as it ran; 0 where that is not known
+    program: Program | None = None  # what can be run here; None where only the workflow is given
+    peak_bytes: int = 0  # the most memory that it took as it ran; 0 if not measured
     local_job: KnownJob | None = None  # the local execution of the job; None where there is none
 
     @property
@@ -51,12 +51,12 @@ class Job:
         there = reconfigure(self.today, self.cluster, cluster).query.plan
         return replace(self, today=there, cluster=cluster)
 
-    def query(self, question: PlanOnCluster) -> PlanOnCluster:
-        """Attach what is known of this job to a query about one of its plans."""
+    def query(self, query: PlanOnCluster) -> PlanOnCluster:
+        """Attach the facts of this job to a query about one of its plans."""
         if self.local_job is None:
-            return question
-        stays = question.plan.platforms == self.today.platforms
-        return question.about(self.local_job if stays else self.local_job.elsewhere())
+            return query
+        stays = query.plan.platforms == self.today.platforms
+        return query.about(self.local_job if stays else self.local_job.elsewhere())
 
     def keeps_partitions_on(self, cluster: ClusterConfig) -> bool:
         """Return whether the plan keeps its partitions, as their number there is unknown."""

@@ -1,7 +1,7 @@
 """Advice as facts for programs, sentences for people and a chart. Seconds include start-ups.
 
 Run times are predictions of complete plans, start-ups are public constants, bytes are those of the
-workflow. The cost of a transfer is an estimate of the additive surrogate, and the text says so.
+workflow. The cost of a transfer is an estimate of the additive surrogate, and the text states that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -570,7 +570,7 @@ def _draw_plan(axes: "Axes", advice: Advice, places: list[tuple[float, float]]) 
         (left, top), (right, bottom) = places[parent], places[child]
         moves = plan.platforms[parent] is not plan.platforms[child]
         line, colour = ("--", INK) if moves else ("-", FAINT)
-        bend = 0.25 if bottom - top > 1 else 0.0  # around what stands between them
+        bend = 0.25 if bottom - top > 1 else 0.0  # around the text between them
         look = {"arrowstyle": "-", "linestyle": line, "color": colour}
         look["connectionstyle"] = f"arc3,rad={bend}"
         axes.annotate("", (right, bottom), (left, top), arrowprops=look, zorder=1)

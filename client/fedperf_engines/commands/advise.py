@@ -366,8 +366,12 @@ def _show(advice: "Advice", reasons: Sequence[str], milliseconds: float) -> None
 
     typer.echo(presentation.headline(advice))
     typer.echo(presentation.evidence_sentence(advice))
-    says = presentation.deadline_sentence, presentation.no_difference, presentation.no_better_size
-    for sentence in (say(advice) for say in says):
+    sentences = (
+        presentation.deadline_sentence,
+        presentation.no_difference,
+        presentation.no_better_size,
+    )
+    for sentence in (sentence_of(advice) for sentence_of in sentences):
         if sentence is not None:
             typer.echo(sentence)
     tree, depth = operator_tree(advice.choice.plan, presentation.TERMINAL_COLOURS)

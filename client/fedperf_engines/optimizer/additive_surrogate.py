@@ -151,7 +151,7 @@ def inputs_of(features: Features) -> tuple[Floats, Floats]:
     resources = features.plan[list(RESOURCE_COLUMNS)]
     operators = features.operators[:, list(OPERATOR_COLUMNS)]
     edges = features.operators[features.edges[0]][:, list(EDGE_COLUMNS)]
-    return _beside(operators, resources), _beside(edges, resources)
+    return _joined_columns(operators, resources), _joined_columns(edges, resources)
 
 
 def save_surrogate(surrogate: AdditiveSurrogate, path: Path) -> None:
@@ -179,7 +179,7 @@ def load_surrogate(path: Path) -> AdditiveSurrogate:
     return AdditiveSurrogate({name: each.astype(np.float32) for name, each in arrays.items()})
 
 
-def _beside(rows: Floats, same: Floats) -> Floats:
+def _joined_columns(rows: Floats, same: Floats) -> Floats:
     """Append the same values to every row."""
     return np.concatenate([rows, np.tile(same, (len(rows), 1))], axis=1)
 

@@ -82,7 +82,7 @@ class AdditiveCosts:
             allowed: [operators, len(platforms)].
 
         Raises:
-            InvalidInputError: nothing is known of a platform, or an operator runs nowhere.
+            InvalidInputError: a platform has no costs, or an operator runs nowhere.
         """
         unknown = [each.name.lower() for each in platforms if each not in self.platforms]
         if unknown:

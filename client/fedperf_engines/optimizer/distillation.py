@@ -29,7 +29,7 @@ from fedperf_shared.workflow.graph import Plan, Workflow
 from fedperf_shared.workflow.topology import topological_order
 from fedperf_shared.workflow.vocabulary import OperatorKind, Platform
 
-ASSIGNMENTS = 24  # random plans per workflow, beside those on one platform
+ASSIGNMENTS = 24  # random plans per workflow, in addition to those on one platform
 EPOCHS = 40
 WORKFLOWS_AT_ONCE = 8
 LEARNING_RATE = 1e-2
@@ -166,12 +166,12 @@ def _training_plan(
     rng: np.random.Generator,
 ) -> _TrainingPlan:
     plans = _plans(able, workflow, rng)
-    questions = PlanOnCluster.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
+    queries = PlanOnCluster.of(workflow, [tuple(map(Platform, plan)) for plan in plans], cluster)
     features = featurize(Plan.on_one_platform(workflow, Platform.UNASSIGNED), cluster)
     operators, edges = inputs_of(features)
     rows = np.array(plans)[:, features.order]
     ends = rows[:, features.edges]
-    log_seconds: Floats = teacher(questions)
+    log_seconds: Floats = teacher(queries)
     return _TrainingPlan(
         torch.from_numpy(operators),
         torch.from_numpy(edges),

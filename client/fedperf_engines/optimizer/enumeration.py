@@ -85,7 +85,7 @@ def narrow_order(workflow: Workflow, platforms: int) -> tuple[int, ...]:
     """Return a topological order with narrow frontiers, for `platforms` platforms.
 
     The best of three: branch by branch, the one that needs most first (Sethi and Ullman,
-    optimal for trees); whatever closes most next; as written down by the features. To find
+    optimal for trees); next the operator that closes most; as written down by the features. To find
     the best of all is NP-hard.
     """
     levels = topological_order(workflow)

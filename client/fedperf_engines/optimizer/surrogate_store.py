@@ -1,8 +1,8 @@
 """Additive surrogates on disk: one ships with the pretrained model, others are distilled locally.
 
 A surrogate belongs to one fetched model. It is distilled from that model with plans of public
-workflows and of local ones, and stored beside the models under the model's digest. It is as private
-as the executions. A surrogate only proposes plans to the predictor, so an older one is good
+workflows and of local ones, and stored next to the models under the model's digest. It is as
+private as the executions. A surrogate only proposes plans to the predictor, so an older one is good
 enough.
 """
 
@@ -45,7 +45,7 @@ def load_or_distill_surrogate(
     """Load the surrogate of the newest fetched model; distil it if there is none yet.
 
     Args:
-        models: fetched models; the surrogate is stored beside them.
+        models: fetched models; the surrogate is stored next to them.
         own: local executions, the newest first, read only where there is no surrogate yet.
         on_progress: called after every epoch; distilling takes less than a minute.
 

@@ -10,7 +10,7 @@ missing values. Rows have no order unless an operation defines one, and where an
 which rows survive (`TopK`, `Window`) ties are broken by the other columns, ascending.
 Computed columns are float64, sums of integers are int64. Operations on graphs, points and
 texts have a fixed number of rounds or one pass and a start that is public, so that engines
-agree whatever the order of rows. A trained model is a table like any other, and the operation
+agree for any order of rows. A trained model is a table like any other, and the operation
 that applies it takes it as its second input.
 """
 
@@ -456,7 +456,7 @@ class KMeans(Operation, kind=OperatorKind.ML_TRAIN, operator_class=OperatorClass
     """Lloyd's algorithm for a fixed number of rounds; one row per center: `cluster` and columns.
 
     Public start: center j lies at `starting_fractions` of the columns' ranges, so all
-    engines agree whatever the order of rows. A center without rows stays where it is.
+    engines agree for any order of rows. A center without rows stays where it is.
     """
 
     columns: tuple[str, ...]
@@ -507,7 +507,7 @@ class LinearRegression(Operation, kind=OperatorKind.ML_TRAIN, operator_class=Ope
     """Ridge regression with an intercept that is not penalized; one row of coefficients.
 
     Minimizes squared errors + `penalty` * squared coefficients. The penalty makes the
-    answer unique, so that different solvers agree. Columns: `coefficient_<feature>`, `intercept`.
+    solution unique, so that different solvers agree. Columns: `coefficient_<feature>`, `intercept`.
     """
 
     features: tuple[str, ...]

@@ -111,8 +111,8 @@ class SklearnEngine(Engine[pa.Table]):
             together = text[distance:] == text[:-distance]
             pairs.append((ranks[:-distance][together], ranks[distance:][together]))
         ends = tuple(np.concatenate(each) for each in zip(*pairs, strict=True))
-        beside = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
-        vectors = (beside + beside.T) @ index_vectors(operation, count).astype(np.float64)
+        adjacent = sp.csr_array(sp.coo_array((np.ones(len(ends[0])), ends), shape=(count, count)))
+        vectors = (adjacent + adjacent.T) @ index_vectors(operation, count).astype(np.float64)
         names = [operation.name, *operation.vector_names]
         return pa.table([vocabulary.take(pa.array(order)), *vectors.T], names=names)
 

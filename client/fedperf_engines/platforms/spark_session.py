@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from fedperf_shared.errors import FedperfError, InvalidInputError
 
 MIN_MEMORY_BYTES = 1_280_000_000  # the smallest cap: Spark wants 450 MiB of heap
-# Classes, compiled code, threads and buffers of the JVM, and this process beside it.
+# Classes, compiled code, threads and buffers of the JVM, and this process in addition.
 _BESIDES_THE_HEAP_BYTES = 500_000_000
 # Of the rest; what is left is for Arrow tables outside of the heap, in both processes.
 _HEAP_SHARE = 0.7
@@ -98,7 +98,7 @@ class RunningSpark:
             raise
 
     def _died_of_memory(self) -> bool:
-        return not self._answers() and self._let_it_end() == _OUT_OF_MEMORY_CODE
+        return not self._responds() and self._let_it_end() == _OUT_OF_MEMORY_CODE
 
     def _let_it_end(self) -> int | None:
         """Wait for an ending JVM; return its exit code, or None if it goes on."""
@@ -106,9 +106,9 @@ class RunningSpark:
             return self.process.wait(_DEATH_SECONDS)
         return None
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         try:
-            self.session.sparkContext.defaultParallelism  # noqa: B018 - asks the JVM
+            self.session.sparkContext.defaultParallelism  # noqa: B018 - calls the JVM
         except Exception:  # Py4J raises various errors for a closed connection
             return False
         return self.process.poll() is None

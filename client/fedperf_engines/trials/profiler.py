@@ -189,7 +189,7 @@ class WorkerPool(Closing):
         platforms = [int(platform) for platform in request.platforms]
         lowest = min(limits.memory_bytes, request.memory_bytes or limits.memory_bytes)
         limits = replace(limits, memory_bytes=lowest)
-        reply = self._ask(key, _message("run", request, platforms), limits)
+        reply = self._send(key, _message("run", request, platforms), limits)
         try:
             measurement = Measurement(
                 reply["seconds"], peak_memory_bytes=reply["peak_bytes"], **reply["used"]
@@ -211,13 +211,13 @@ class WorkerPool(Closing):
         )
 
     def count(self, request: TrialRequest, limits: TrialLimits) -> Mapping[str, object]:
-        """Return the worker's answer to "count the rows of this program", in a child of its own.
+        """Return the worker's reply to "count the rows of this program", from a child of its own.
 
         Raises:
             UncountableProgramError: counting failed, or passed the limits.
         """
         key = WorkerKey(frozenset(), request.threads)
-        reply = self._ask(key, _message("count", request), limits)
+        reply = self._send(key, _message("count", request), limits)
         if reply["status"] != "ok":
             status = _STATUSES[reply["status"]].name.lower()
             raise UncountableProgramError(
@@ -225,7 +225,7 @@ class WorkerPool(Closing):
             )
         return reply
 
-    def _ask(self, key: WorkerKey, message: bytes, limits: TrialLimits) -> Json:
+    def _send(self, key: WorkerKey, message: bytes, limits: TrialLimits) -> Json:
         try:
             worker = self._worker(key)
         except ChildFailedError as lost:
@@ -233,7 +233,7 @@ class WorkerPool(Closing):
             nothing = {"seconds": 0.0, "peak_bytes": 0, "used": {}}
             return nothing | {"status": lost.status, "reason": lost.reason}
         self._host.begin()
-        return worker.ask(message, limits)
+        return worker.call(message, limits)
 
     def _worker(self, key: WorkerKey) -> "_Worker":
         worker = self._workers.get(key)
@@ -304,8 +304,8 @@ class _Worker(Closing):
             and self._kept_bytes <= self._first_bytes + _KEPT_BYTES
         )
 
-    def ask(self, message: bytes, limits: TrialLimits) -> Json:
-        """Send a request and watch the child until it answers or has to be killed.
+    def call(self, message: bytes, limits: TrialLimits) -> Json:
+        """Send a request and watch the child until it replies or has to be killed.
 
         Returns:
             The reply; where the child measured nothing, wall and CPU seconds as seen from here.
@@ -325,7 +325,7 @@ class _Worker(Closing):
         except ChildFailedError as lost:
             reply = {"status": lost.status, "reason": lost.reason}
         except (LookupError, TypeError, ValueError) as garbled:
-            reply = {"status": "failed", "reason": f"its answer is garbled: {garbled}"}
+            reply = {"status": "failed", "reason": f"its reply is garbled: {garbled}"}
         measured = {
             "seconds": time.monotonic() - start,
             "used": {"cpu_seconds": tree.cpu_seconds() - cpu_before},
@@ -424,9 +424,7 @@ class Profiler:
             reply = self._pool.count(request, self._counting_limits)
             steps, sources = reply.get("steps"), reply.get("sources")
             if not (isinstance(steps, list) and isinstance(sources, list)):
-                raise UncountableProgramError(
-                    "the rows of a program were counted without an answer"
-                )
+                raise UncountableProgramError("the rows of a program were counted without a reply")
             statistics = [StepStatistics(*each) for each in steps]
             workflow = to_workflow(program, statistics, SourceStatistics(*sources))
             self._workflows[text] = workflow

@@ -114,7 +114,7 @@ def serve(engines: "EnginesOfPlatforms") -> None:
     gc.freeze()  # imported modules are not garbage: later collections take no time
     channel.send(orjson.dumps({"ready": True}))
     while True:
-        reply = _answer(engines, requests.get(), settings)
+        reply = _reply(engines, requests.get(), settings)
         _clean()
         resident = psutil.Process().memory_info().rss
         channel.send(orjson.dumps(reply | {"resident_bytes": resident}))
@@ -183,7 +183,7 @@ class EnginesOfPlatforms:
         }
 
 
-def _answer(engines: EnginesOfPlatforms, line: bytes, settings: _Settings) -> Json:
+def _reply(engines: EnginesOfPlatforms, line: bytes, settings: _Settings) -> Json:
     try:
         request = orjson.loads(line)
         program = request["program"].encode()

@@ -26,7 +26,8 @@ SCALES = (
     *(1_000, 3_000, 10_000, 30_000, 100_000, 300_000),
     *(1_000_000, 3_000_000, 10_000_000, 30_000_000),
 )
-# Generated float columns lie in [0, HIGHEST_NUMBER), evenly unless the table says otherwise.
+# Generated float columns lie in [0, HIGHEST_NUMBER), evenly unless the table defines another
+# distribution.
 HIGHEST_NUMBER = 1024.0
 DAYS = 2_400  # dates are day numbers in [0, DAYS)
 CATEGORIES = 20

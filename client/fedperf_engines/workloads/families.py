@@ -592,7 +592,7 @@ def single_platforms(
 def draw_platforms(program: Program, *, rng: np.random.Generator) -> tuple[Platform, ...]:
     """Return a random valid platform per step: one for all in 60 %, else mixed with few switches.
 
-    Embedded platforms only, whatever is installed: the same seed draws the same plans.
+    Embedded platforms only, independent of installed extras: the same seed draws the same plans.
     """
     single = single_platforms(program)
     if single and rng.random() < ONE_PLATFORM_SHARE:

@@ -13,7 +13,7 @@ from fedperf_client.release.history import UNIT
 from fedperf_memory.year_simulation.year import (
     ALONE,
     JOINED,
-    WITH_START,
+    WITH_PRETRAINED,
     ErrorChange,
     LocalHistory,
     SimulatedRelease,
@@ -25,7 +25,7 @@ from fedperf_shared.runtime.quantities import counted, day, minute, table_minute
 
 _GAIN_KEYS = {"training": "known", "test": "asked"}
 
-_WAYS = {ALONE: "local executions alone", WITH_START: "with the pretrained model"}
+_WAYS = {ALONE: "local executions alone", WITH_PRETRAINED: "with the pretrained model"}
 
 _PAGE = """{% extends "page" %}
 {% from "parts" import table %}

@@ -3,7 +3,7 @@
 Everything is the product's own (`memory_federation`). The schedule is planned as a daemon plans it
 on joining (`release.schedule.plan_schedule`). Charges and their times are read from the ledger of
 the organization's participant. Homes are in a temporary directory, and noise is seeded, so nothing
-of it may be released. Where the policy says "ask", the simulation approves everything, which
+of it may be released. Where the policy is "ask", the simulation approves everything, which
 changes no charge.
 
 The organization's home is read and stays as it is. Its future is unknown. The assumption is that
@@ -39,13 +39,13 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.prediction.joining_gain import (
     LOCAL,
     PERSONALIZED,
-    PUBLIC_START,
+    PUBLIC_ENSEMBLE,
     errors_by_way,
 )
 from fedperf_client.release.history import LEFT, Spending, past_releases, read_spending
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
+from fedperf_memory.histories import HistoryCompute, SharedContributions, SharedGradients
 from fedperf_memory.memory_federation import (
     HOST,
     Clock,
@@ -68,7 +68,7 @@ from fedperf_shared.releases.release import ReleaseKind, Schedule
 
 MOST_WORKLOADS = 2000
 MOST_EXECUTIONS = 3  # of a workload, the ones that finished last
-ASKED_SHARE, MOST_ASKED = 0.25, 50  # of the workloads, those that are kept away
+TEST_SHARE, MOST_TEST_WORKLOADS = 0.25, 50  # of the workloads, those that are kept away
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def read_history(home: Home, *, seed: int) -> LocalHistory:
             for place in order.tolist()
         ]
     ended_well = [any(each.is_ok for each in every) for every in runs]
-    count = min(MOST_ASKED, int(ASKED_SHARE * sum(ended_well)))
+    count = min(MOST_TEST_WORKLOADS, int(TEST_SHARE * sum(ended_well)))
     test = np.flatnonzero(ended_well)[:count].tolist()
     training = [each for place, each in enumerate(runs) if place not in test]
     return LocalHistory(len(names), _flat(training), _flat([runs[place] for place in test]))
@@ -111,9 +111,9 @@ def _flat(workloads: Sequence[Sequence[Execution]]) -> tuple[Execution, ...]:
     return tuple(each for executions in workloads for each in executions)
 
 
-ALONE, WITH_START, JOINED = "alone", "with the pretrained model", "joined"
+ALONE, WITH_PRETRAINED, JOINED = "alone", "with the pretrained model", "joined"
 
-_WAYS = {ALONE: LOCAL, WITH_START: PUBLIC_START, JOINED: PERSONALIZED}
+_WAYS = {ALONE: LOCAL, WITH_PRETRAINED: PUBLIC_ENSEMBLE, JOINED: PERSONALIZED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +165,17 @@ class LocalGain:
         A way without a prediction of everything is left out: local executions alone where there are
         none.
         """
-        answered = {way: each for way, each in errors.items() if np.isfinite(each).all()}
-        joined = answered[JOINED]
+        finite = {way: each for way, each in errors.items() if np.isfinite(each).all()}
+        joined = finite[JOINED]
         return cls(
             training=training,
             test=len(joined),
             workloads=len(set(workloads)),
-            errors={way: math.exp(float(np.median(each))) for way, each in answered.items()},
-            means={way: math.exp(float(np.mean(each))) for way, each in answered.items()},
+            errors={way: math.exp(float(np.median(each))) for way, each in finite.items()},
+            means={way: math.exp(float(np.mean(each))) for way, each in finite.items()},
             changes={
                 way: ErrorChange.of(joined, each, workloads)
-                for way, each in answered.items()
+                for way, each in finite.items()
                 if way != JOINED
             },
         )
@@ -186,7 +186,7 @@ def measure_gain(jobs: LocalHistory, models: FetchedModels) -> LocalGain | None:
     training, test = History.from_executions(jobs.training), History.from_executions(jobs.test)
     if not len(test):
         return None
-    errors_by_name = errors_by_way(training, test, models.starts(), models)
+    errors_by_name = errors_by_way(training, test, models.base_models(), models)
     errors = {way: errors_by_name[name] for way, name in _WAYS.items()}
     return LocalGain.of(errors, test.workloads, training=len(training))
 
@@ -332,7 +332,11 @@ def simulate_year(
     table = simulated_calendar(ahead.calendar, [planned.schedule, theirs.schedule])
     period, steps = table.period, ahead.calendar.period.windows + 1
     gradients = SharedGradients()
-    shared, clock, fleet = SharedAnswers(gradients=gradients), Clock(period.start), MemoryFleet()
+    shared, clock, fleet = (
+        SharedContributions(gradients=gradients),
+        Clock(period.start),
+        MemoryFleet(),
+    )
     allowed = approve_all(ahead.policy)
 
     def new_member(
@@ -383,12 +387,12 @@ def simulated_calendar(calendar: ReleaseCalendar, schedules: Sequence[Schedule])
 
 
 def approve_all(policy: Policy) -> Policy:
-    """Return the policy with every "ask" answered."""
-    answers = {ReleaseMode.ASK: ReleaseMode.AUTO}
+    """Return the policy with every "ask" replaced by "auto"."""
+    approved = {ReleaseMode.ASK: ReleaseMode.AUTO}
     return replace(
         policy,
-        residual_report=answers.get(policy.residual_report, policy.residual_report),
-        model_update=answers.get(policy.model_update, policy.model_update),
+        residual_report=approved.get(policy.residual_report, policy.residual_report),
+        model_update=approved.get(policy.model_update, policy.model_update),
     )
 
 

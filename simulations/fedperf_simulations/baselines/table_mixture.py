@@ -4,13 +4,13 @@ The product combines local learners (`fedperf_campaigns.tables.learners`). Candi
 that read a downloaded posterior about public points are compared here alone.
 
 The Bayesian download is the coordinator's posterior over public points. The mean is a pretrained
-model like any other (`EncodedQueries.starts`). The covariance describes its error, so one own
-execution corrects every correlated point. An organization's own level may differ from the others',
-and so may the dependence of its run times on the features: by a line and a smooth function of them.
-Few executions do not determine the scale of the covariance, the length of the own dependence and
-the noise of own executions. Predictions are averaged over a fixed grid of these numbers, each
-weighted by its marginal likelihood. Without own executions the prediction is the mean. An invalid
-covariance is refused.
+model like any other (`EncodedQueries.base_predictions`). The covariance describes its error, so one
+own execution corrects every correlated point. An organization's own level may differ from the
+others', and so may the dependence of its run times on the features: by a line and a smooth function
+of them. Few executions do not determine the scale of the covariance, the length of the own
+dependence and the noise of own executions. Predictions are averaged over a fixed grid of these
+numbers, each weighted by its marginal likelihood. Without own executions the prediction is the
+mean. An invalid covariance is refused.
 
 For plans, whose points are the cells of the public basis, `residual_learners.CellCorrectedModel`
 does the same in a form that stays cheap for thousands of executions.
@@ -81,7 +81,7 @@ class PretrainedWithPosterior:
     """
 
     covariance: Floats
-    start: str = REFERENCE
+    base_model: str = REFERENCE
     fewest: int = 0
     most: int | None = 200
 
@@ -98,7 +98,7 @@ class PretrainedWithPosterior:
     @property
     def name(self) -> str:
         """Its name in explanations."""
-        return f"{self.start}+covariance"
+        return f"{self.base_model}+covariance"
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> "FittedDownload":
         """Condition on own executions.
@@ -106,7 +106,7 @@ class PretrainedWithPosterior:
         Raises:
             InvalidCorrectionError: an execution is at a point that the covariance lacks.
         """
-        left = log_seconds - samples.starts[self.start]
+        left = log_seconds - samples.base_predictions[self.base_model]
         scaling = Scaling.of(samples.features)
         inputs = scaling(samples.features)
         points = self.points(samples)
@@ -151,7 +151,7 @@ class FittedDownload:
         for share, each in self._likely:
             covariance = each.numbers.covariance(crossed, departures[each.numbers.length])
             error += share * (covariance @ each.weights)
-        return np.asarray(queries.starts[self.download.start] + error)
+        return np.asarray(queries.base_predictions[self.download.base_model] + error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,8 +178,8 @@ def new_participant_with(
     def started(start: PredictLog) -> Floats:
         return errors(fit_personalized_ensemble(own, {PUBLIC: start}, public_learners()))
 
-    start = started(fetched.starts()[PUBLIC])
-    joined = errors(fit_personalized_ensemble(own, fetched.starts(), fetched.learners()))
+    start = started(fetched.base_models()[PUBLIC])
+    joined = errors(fit_personalized_ensemble(own, fetched.base_models(), fetched.learners()))
     alone = (
         factor_of(errors(fit_personalized_ensemble(own, {}, local_learners()))) if runs else None
     )

@@ -34,7 +34,7 @@ import numpy as np
 from fedperf_client.contributions.local_sums import LabelledGraph, label_executions
 from fedperf_client.release.policy import Policy
 from fedperf_client.release.schedule import PlannedSchedule, plan_schedule
-from fedperf_memory.histories import HistoryCompute, SharedAnswers
+from fedperf_memory.histories import HistoryCompute, SharedContributions
 from fedperf_memory.memory_federation import (
     HOST,
     Clock,
@@ -153,7 +153,7 @@ def _planned(size_class: SizeClass, workloads: int, *, quick: bool) -> PlannedSc
 
 def _year(settings: Settings, size: int) -> Row:
     began, used = time.monotonic(), time.process_time()
-    clock, shared = Clock(START), SharedAnswers()
+    clock, shared = Clock(START), SharedContributions()
     anchors = anchors_of(load_public_plans())[:: QUICK_SHARE if settings.quick else 1]
     task = replace(
         ggfn_task(),
@@ -189,7 +189,7 @@ def _year(settings: Settings, size: int) -> Row:
 
 
 def _new_participant(
-    settings: Settings, number: int, shared: SharedAnswers, clock: Clock, models: Path
+    settings: Settings, number: int, shared: SharedContributions, clock: Clock, models: Path
 ) -> NewMember:
     is_large, quick = number % LARGE_SHARE == 0, settings.quick
     workloads = (LARGE if is_large else SMALL) // (QUICK_SHARE if quick else 1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.contributions.local_sums import LabelledGraph
 from fedperf_client.release.schedule import PlannedSchedule
-from fedperf_memory.histories import HistoryCompute, SharedAnswers, SharedGradients
+from fedperf_memory.histories import HistoryCompute, SharedContributions, SharedGradients
 from fedperf_memory.memory_federation import (
     HOST,
     Clock,
@@ -189,7 +189,7 @@ class FederatedYear:
         )
 
     def _new_participants(self, clock: Clock, gradients: SharedGradients) -> list[NewMember]:
-        schedule, shared = self._schedule(), SharedAnswers(gradients=gradients)
+        schedule, shared = self._schedule(), SharedContributions(gradients=gradients)
         budget = least_budget(schedule, delta=self.world.planned.budget.delta)
         return [
             NewMember(

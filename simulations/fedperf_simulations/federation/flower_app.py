@@ -51,7 +51,7 @@ from fedperf_client.node.flower_node import client_app
 from fedperf_client.node.participant import Participant
 from fedperf_client.node.updates import open_request
 from fedperf_client.release.ledger import PrivacyLedger
-from fedperf_memory.histories import SharedAnswers
+from fedperf_memory.histories import SharedContributions
 from fedperf_memory.memory_federation import (
     Clock,
     CpuMeter,
@@ -277,9 +277,9 @@ def _new_participant(
 
 
 @cache
-def _shared() -> SharedAnswers:
+def _shared() -> SharedContributions:
     """Return the shared replies of all members in this process."""
-    return SharedAnswers()
+    return SharedContributions()
 
 
 @lru_cache(maxsize=1)
@@ -293,7 +293,7 @@ def _release_for(message: Message, context: Context) -> Future[SignedRelease]:
     with _member(context) as (participant, ledger):
         request = _opened(body_in(message.content))
         schedule = ledger.schedule
-        reply = participant.answer(request, now=schedule.opens_at(request.slot))
+        reply = participant.handle(request, now=schedule.opens_at(request.slot))
         participant.dispatch(schedule.replies_at(request.slot))
         return reply
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedperf_client.contributions.local_sums import LabelledGraph
-from fedperf_memory.histories import HistoryCompute, SharedAnswers
+from fedperf_memory.histories import HistoryCompute, SharedContributions
 from fedperf_memory.memory_federation import (
     FIRST_VERSION,
     HOST,
@@ -113,7 +113,7 @@ class LinearizedTraining:
         return ServerConfig(directory, HOST, table, quorum=min(2, organizations))
 
     def new_participant(
-        self, number: int, history: MeasuredHistory, shared: SharedAnswers, clock: Clock
+        self, number: int, history: MeasuredHistory, shared: SharedContributions, clock: Clock
     ) -> NewMember:
         """Return the organization with that number, and what it executed."""
         schedule = self.schedule
@@ -128,7 +128,7 @@ class LinearizedTraining:
 
     def candidates(self, histories: Sequence[MeasuredHistory]) -> list[Weights]:
         """Return the weights after each step, lived in memory."""
-        clock, shared = Clock(START), SharedAnswers()
+        clock, shared = Clock(START), SharedContributions()
         new_participants = [
             self.new_participant(number, each, shared, clock)
             for number, each in enumerate(histories)

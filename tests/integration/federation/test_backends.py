@@ -217,7 +217,7 @@ def live_federation(config: ServerConfig, task: Task) -> Iterator[Federation]:
             joined = settle_member(federation, new, member, home, client)
 
             def answer(request: TrainRequest, who: object = joined) -> object:
-                return who.participant.answer(request, now=federation.clock.now)  # type: ignore[attr-defined]
+                return who.participant.handle(request, now=federation.clock.now)  # type: ignore[attr-defined]
 
             node = Node(membership, key, answer, polling=FAST)  # type: ignore[arg-type]
             talking = threading.Thread(target=node.run, args=(stop,))

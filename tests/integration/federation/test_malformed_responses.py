@@ -46,7 +46,7 @@ reset_peak()
 before, stop = peak_bytes(), threading.Event()
 talking = threading.Thread(target=node.run, args=(stop,))
 talking.start()
-while node.odd_answers < 2 and talking.is_alive():
+while node.invalid_replies < 2 and talking.is_alive():
     time.sleep(0.02)
 stop.set()
 talking.join()
@@ -207,9 +207,9 @@ def test_node_survives_malformed_coordinator_response_and_logs_it(
         capture_logs() as logs,
         talking(membership) as node,
     ):
-        wait_for(lambda: node.odd_answers > 0)
+        wait_for(lambda: node.invalid_replies > 0)
     (said,) = (each["reason"] for each in logs if each["event"] == "failing")
-    assert said.startswith("odd answer 1 of the coordinator")
+    assert said.startswith("invalid reply 1 of the coordinator")
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -221,7 +221,7 @@ def test_node_refuses_incomplete_request_and_stays_online(name: str, tmp_path: P
     ):
         wait_for(lambda: len(logs) >= 3)
         assert node.connection is Connection.ONLINE
-    assert node.odd_answers == 0
+    assert node.invalid_replies == 0
     assert {each["event"] for each in logs} == {"request refused"}
 
 

@@ -276,7 +276,7 @@ def received_answers(
             participant = participant_of(home, exchange, ledger)
 
             def answer(request: TrainRequest) -> Future[SignedRelease]:
-                return participant.answer(request, now=now())
+                return participant.handle(request, now=now())
 
             def dispatch(stop: threading.Event) -> None:
                 while not stop.wait(0.05):

@@ -1,1 +1,1 @@
-"""Weights of learners for the questions at hand, and the uncertainty of their mix."""
+"""Weights of learners for the queries at hand, and the uncertainty of the ensemble."""

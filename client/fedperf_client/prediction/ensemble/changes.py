@@ -26,7 +26,7 @@ be compared and nothing is called concept drift: predictors learn the difference
 
 Prediction moves executions from before a change to the level of today, in the fit of every learner
 and in the folds that weigh them. Leaving them out instead would lose what they show of sizes and
-jobs. Residuals are those of the public pretrained model, so nobody outside has a say in them.
+jobs. Residuals are those of the public pretrained model, so no outsider can influence them.
 Everything is computed from the executions each time.
 """
 
@@ -72,19 +72,19 @@ _MEAN_OF = 2  # the median of at most so many values is their mean
 
 
 class ChangeEstimate(NamedTuple):
-    """How far residuals after a change lie from those before it."""
+    """The distance of the residuals after a change from those before it."""
 
     log_ratio: float  # after less before, log seconds
     half_width: float  # of its interval, log seconds; infinite where nothing can be compared
 
     @property
     def is_known(self) -> bool:
-        """Whether there was something to compare."""
+        """Return whether there was something to compare."""
         return math.isfinite(self.half_width)
 
     @property
     def is_significant(self) -> bool:
-        """Whether the interval excludes that nothing changed."""
+        """Return whether the interval excludes that nothing changed."""
         return abs(self.log_ratio) > self.half_width
 
     @property
@@ -105,7 +105,7 @@ def median_change(
     Args:
         before: log seconds, at least one.
         after: the same.
-        posterior: variance of a repeat, learnt from other work.
+        posterior: variance of a repeat, learned from other work.
         level: of the interval.
     """
     sides = [np.array(each, np.float64) for each in (before, after)]
@@ -316,7 +316,7 @@ class DriftObservations:
         return cls(
             table.cell,
             numbered(table.workload),
-            table.log_seconds - table.start,
+            table.log_seconds - table.pretrained_log_seconds,
             np.column_stack(inputs),
             table.timestamps(),
         )
@@ -352,12 +352,12 @@ class StreamDrift:
 
     @property
     def is_concept(self) -> bool:
-        """Whether the same work takes longer or shorter than before."""
+        """Return whether the same work takes longer or shorter than before."""
         return DriftKind.CONCEPT in self.kinds
 
     @property
     def is_notable(self) -> bool:
-        """Whether the same work takes notably longer or shorter since then, all in all."""
+        """Return whether the same work takes notably longer or shorter since then, all in all."""
         return self.is_concept and self.factor >= NOTABLE_FACTOR
 
     @property
@@ -481,7 +481,7 @@ def streams_until(
 
 
 def load_drift_streams(store: ExecutionStore, *, keep: bool = True) -> tuple[Stream, ...]:
-    """Load the streams of all executions that ended well and tell something of other jobs.
+    """Load the streams of all executions that ended well and are evidence for other jobs.
 
     `keep` stores what has to be encoded.
 
@@ -489,7 +489,7 @@ def load_drift_streams(store: ExecutionStore, *, keep: bool = True) -> tuple[Str
         StorageError: the store or the pretrained model cannot be read.
     """
     table = load_encoded_executions(store, keep=keep)
-    return find_streams(DriftObservations.of(table.take(table.is_ok & table.teaches)))
+    return find_streams(DriftObservations.of(table.take(table.is_ok & table.is_example)))
 
 
 def recent_drift(drifts: Sequence[StreamDrift], plan: Plan, *, now: datetime) -> StreamDrift | None:

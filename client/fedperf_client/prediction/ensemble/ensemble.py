@@ -1,4 +1,4 @@
-"""The weighted ensemble of learners, and its reliability beside the pretrained model.
+"""The weighted ensemble of learners, and its reliability next to the pretrained model.
 
 **Folds.** A query may interpolate or extrapolate in scale (machines, cores) or in input size.
 Random folds would make every learner interpolate, and prefer those that memorize. These folds hold
@@ -22,11 +22,11 @@ held-out levels have a hundred groups. If whole groups are held out, a group is 
 evidence. The resulting `EnsembleWeights` hold numbers only, so that they can be stored.
 
 **Reliability.** Learners are weighted on all local executions. If most of these were of other
-kinds, the ensemble is one for those: it may be right in its folds and know nothing of the query.
-So ensemble and pretrained model are weighted once more (`Reliability`), by the same rule, on the
-executions that are similar to the query. If all executions are similar, there is nothing to weigh
-again. If none is, the pretrained model predicts alone. If its error on similar executions is above
-the usual one, it is trusted less for operators that local executions do not know.
+kinds, the ensemble is one for those: it may be right in its folds and have no evidence for the
+query. So ensemble and pretrained model are weighted once more (`Reliability`), by the same rule, on
+the executions that are similar to the query. If all executions are similar, there is nothing to
+weigh again. If none is, the pretrained model predicts alone. If its error on similar executions is
+above the usual one, it is trusted less for operators without local executions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -98,7 +98,7 @@ def query_regimes(
     Args:
         training: of the training executions.
         queries: of the queries.
-        size_step: log size up to which the nearest known size counts as the same, unless the
+        size_step: log size up to which the nearest measured size counts as the same, unless the
             query lies beyond all of them.
     """
     regimes = np.select(
@@ -314,11 +314,11 @@ def typical_error(absolute: Floats, groups: Ints) -> float:
     return float(smallest.mean()) if len(smallest) else float("nan")
 
 
-def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Floats) -> Floats:
+def _stacked_weights(errors: Floats, initial: Floats, typical: Floats, shares: Floats) -> Floats:
     """Return the weights on the simplex that minimize the mean absolute error of the ensemble.
 
     The absolute value is smoothed below `_SMALLEST_ERROR`, so that the problem is convex and has
-    a gradient. Outliers are clipped. The search begins at `start`; executions weigh `shares`.
+    a gradient. Outliers are clipped. The search begins at `initial`; executions weigh `shares`.
     """
     from scipy.optimize import minimize
 
@@ -330,18 +330,18 @@ def _stacked_weights(errors: Floats, start: Floats, typical: Floats, shares: Flo
         smoothed = np.sqrt(mixed**2 + _SMALLEST_ERROR**2)
         return float(smoothed @ mean), clipped @ (mean * mixed / smoothed)
 
-    ones = np.ones(len(start))
+    ones = np.ones(len(initial))
     # A dictionary, because SciPy takes longer to read a `LinearConstraint` than to solve.
     sum_is_one: Any = {"type": "eq", "fun": lambda w: float(ones @ w) - 1.0, "jac": lambda _: ones}
     result = minimize(
         loss,
-        start,
+        initial,
         jac=True,
         method="SLSQP",
-        bounds=[(0.0, 1.0)] * len(start),
+        bounds=[(0.0, 1.0)] * len(initial),
         constraints=sum_is_one,
     )
-    return np.clip(result.x, 0.0, 1.0) if result.success else start
+    return np.clip(result.x, 0.0, 1.0) if result.success else initial
 
 
 # --- the ensemble -----------------------------------------------------------------------------
@@ -456,8 +456,8 @@ def cross_validate(
     Raises:
         PredictorFailedError: A learner returned values that cannot be used.
     """
-    size, starts = training.effective_size, training.samples.starts
-    used = tuple(each for each in learners if is_usable(each, size, starts))
+    size, base_models = training.effective_size, training.samples.base_predictions
+    used = tuple(each for each in learners if is_usable(each, size, base_models))
     rows = np.concatenate([np.zeros(0, np.int64), *(each.held_out for each in split.folds)])
     folds = np.repeat(np.arange(len(split.folds)), [len(each.held_out) for each in split.folds])
     errors = [np.zeros((len(used), 0))]
@@ -486,10 +486,10 @@ def cross_validate(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reliability:
-    """The weights of an ensemble and of the pretrained model beside it."""
+    """The weights of an ensemble and of the pretrained model next to it."""
 
-    weight: float  # of the ensemble if local executions know all operators, in [0, 1]
-    # Lack of trust in the pretrained model, in [0, 1], whatever operators are known.
+    weight: float  # of the ensemble if local executions cover all operators, in [0, 1]
+    # Lack of trust in the pretrained model, in [0, 1], independent of the covered operators.
     shrinkage: float
     distribution: ErrorDistribution  # of the errors of both together, in folds
 
@@ -532,7 +532,7 @@ class Reliability:
         return self.distribution.student.scale**2
 
     def weight_at(self, support: float) -> float:
-        """Return the weight of the ensemble if this share of operators is known."""
+        """Return the weight of the ensemble if this share of operators is covered."""
         return 1 - (1 - self.shrinkage) * (1 - support * self.weight)
 
 

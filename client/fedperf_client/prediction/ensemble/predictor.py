@@ -101,7 +101,7 @@ from fedperf_shared.model.pretrained import (
     pretrained_half_width,
 )
 
-# Workloads that the folds of a split must hold out. With fewer, a model that has learnt nothing is
+# Workloads that the folds of a split must hold out. With fewer, a model without any training is
 # right by chance too often; then folds hold out whole workloads.
 MIN_HELD_OUT_WORKLOADS = 20
 
@@ -109,13 +109,13 @@ MIN_HELD_OUT_WORKLOADS = 20
 # error.
 MIN_TRAINING_SHARE = 2 / 3
 
-# Executions from which on an operator must have run on its platform to be known. Fewer hardly
+# Executions that an operator must have on its platform to be covered. Fewer hardly
 # contain a pair twice, and their ensemble is mostly the pretrained model with its level corrected.
 PAIRS_FROM = 10
 
 MOSTLY = 2 / 3  # share of a prediction from which on one source is named as its evidence
 MOST_HELD = 256  # entries of each cache
-# Predictions of up to so many queries are cached. More are a search, which asks only once.
+# Predictions of up to so many queries are cached. More are a search, whose queries do not repeat.
 HELD_TOGETHER = 16
 
 ALL_ENGINES = -1  # the bits of all engines
@@ -127,11 +127,11 @@ _Value = TypeVar("_Value")
 class LearnerPool:
     """Training executions, and the learners that can use them, weighted and fitted on demand."""
 
-    training: TrainingSet  # executions that are learnt from
+    training: TrainingSet  # executions that learners are fitted on
     summary: LocalSummary  # of all local executions
     # In order of precedence; none predicts without its pretrained model.
     learners: tuple[Learner, ...]
-    starts: Mapping[str, PredictLog]  # the pretrained models that they need, by name
+    base_models: Mapping[str, PredictLog]  # the pretrained models that they need, by name
     seed: int = 0  # of folds that hold out workloads
     on_progress: OnProgress | None = None  # called while folds are computed
     # Learners fitted so far on all training executions, by name.
@@ -151,7 +151,7 @@ class LearnerPool:
     def from_history(
         cls,
         history: History,
-        starts: Mapping[str, PredictLog],
+        base_models: Mapping[str, PredictLog],
         learners: Iterable[Learner],
         *,
         seed: int = 0,
@@ -161,7 +161,7 @@ class LearnerPool:
 
         Args:
             history: local executions, any number.
-            starts: pretrained models, by name.
+            base_models: pretrained models, by name.
             learners: in order of precedence, each name once. None predicts without its pretrained
                 model.
             seed: of folds that hold out workloads.
@@ -171,13 +171,13 @@ class LearnerPool:
             PredictorFailedError: A pretrained model returned values that cannot be used.
         """
         used = tuple(learners)
-        names = (each.start for each in used if each.start is not None)
-        needed = {name: starts[name] for name in names if name in starts}
+        names = (each.base_model for each in used if each.base_model is not None)
+        needed = {name: base_models[name] for name in names if name in base_models}
         samples = encode(history.queries, needed)
-        table = ExecutionTable.from_history(history, samples, samples.starts.get(PUBLIC))
+        table = ExecutionTable.from_history(history, samples, samples.base_predictions.get(PUBLIC))
         is_timed = history.finished_at is not None and PUBLIC in needed
         data = TrainingData.from_history(table, is_timed=is_timed)
-        training = data.with_features(samples.features, samples.starts)
+        training = data.with_features(samples.features, samples.base_predictions)
         return cls(training, data.summary, used, needed, seed, on_progress)
 
     @cached_property
@@ -200,14 +200,14 @@ class LearnerPool:
         It is this pool if nothing else could predict.
         """
         rows = np.flatnonzero(self.training.engines & engines)
-        if len(rows) == len(self.training) or not (len(rows) or self.starts):
+        if len(rows) == len(self.training) or not (len(rows) or self.base_models):
             return self
         if engines not in self._parts:
             self._parts[engines] = LearnerPool(
                 self.training.take(rows),
                 replace(self.summary, support=self.summary.support.on_engines(engines)),
                 self.learners,
-                self.starts,
+                self.base_models,
                 self.seed,
                 self.on_progress,
             )
@@ -246,7 +246,7 @@ class LearnerPool:
         return gap <= self._gaps[key] + LEVEL_STEP
 
     def change_from_runs(
-        self, plan: int, log_cores: float, predicted: float, start: str
+        self, plan: int, log_cores: float, predicted: float, base_model: str
     ) -> ResourceChange | None:
         """Return the change from runs of a plan on the nearest other resources, if there are any.
 
@@ -254,7 +254,7 @@ class LearnerPool:
             plan: number of the plan, see `EncodedQueries.plans`.
             log_cores: of the query, over all nodes.
             predicted: log seconds that the pretrained model predicts for the query.
-            start: name of that model.
+            base_model: name of that model.
         """
         rows = np.flatnonzero(self._plans == plan)
         if len(rows) == 0:
@@ -262,7 +262,7 @@ class LearnerPool:
         apart = np.abs(self.training.places.scale[rows] - log_cores)
         nearest = self.training.samples.take(rows[apart == apart.min()][-1:])
         [configuration] = nearest.configurations().tolist()
-        longer = predicted - float(nearest.starts[start][0])
+        longer = predicted - float(nearest.base_predictions[base_model][0])
         return ResourceChange(configuration, longer, float(apart.min()))
 
     def fit(self, name: str) -> Fitted:
@@ -280,7 +280,7 @@ class _Context(NamedTuple):
     regime: QueryRegime  # of the query
     split: HoldoutSplit  # folds that imitate it
     similar: bytes  # mask of the training executions that are similar, as bytes
-    support: float  # share of its operators that local executions know, in [0, 1]
+    support: float  # share of its operators that local executions cover, in [0, 1]
 
 
 class _Blend(NamedTuple):
@@ -295,7 +295,7 @@ class _Blend(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PersonalizedEnsemble:
-    """The predictor: an ensemble for every query regime, beside runs and a pretrained model."""
+    """The predictor: an ensemble for every query regime, with runs and a pretrained model."""
 
     pool: LearnerPool  # training executions and learners
     learners: tuple[Learner, ...]  # those that may be members
@@ -323,11 +323,11 @@ class PersonalizedEnsemble:
             NoLearnerError: None of them can be used.
         """
         requested, size = tuple(learners), pool.training.effective_size
-        names = {each.name for each in requested if is_usable(each, size, pool.starts)}
+        names = {each.name for each in requested if is_usable(each, size, pool.base_models)}
         usable = tuple(each for each in pool.learners if each.name in names)
         if not usable:
             raise NoLearnerError(len(pool.training))
-        able = (each for each in usable if each.start is not None and each.fewest == 0)
+        able = (each for each in usable if each.base_model is not None and each.fewest == 0)
         return cls(pool, usable, confidence_level, requested, next(able, None))
 
     def weights_for(self, split: HoldoutSplit | None = None) -> EnsembleWeights:
@@ -466,7 +466,7 @@ class PersonalizedEnsemble:
     def _from_blend(self, context: _Context, blend: _Blend) -> Prediction:
         query, split, level = context.query, context.split, self.confidence_level
         errors = self._reliability(context.similar, split).distribution
-        # With one similar workload, no other is left to tell how far off its prediction is.
+        # With one similar workload, no other is left to estimate the error of its prediction.
         is_inside = blend.weight > 0 and errors.workloads > 1
         is_inside = is_inside and self.pool.is_inside(query, context.regime, split)
         evidence = self._evidence(blend.weight, split)
@@ -512,52 +512,53 @@ class PersonalizedEnsemble:
     def _blend(self, contexts: Sequence[_Context]) -> list[_Blend]:
         """Combine the ensemble of one split with the pretrained model, [contexts]."""
         weights_of = self.weights_for(contexts[0].split)
-        queries, start = [each.query for each in contexts], self.pretrained
+        queries, pretrained = [each.query for each in contexts], self.pretrained
         names = {each.name for each in weights_of.members if each.weight > 0}
-        if start is not None:
-            names.add(start.name)
-        needed = {each.start for each in self.learners if each.name in names}
-        encoded = encode(queries, {k: v for k, v in self.pool.starts.items() if k in needed})
+        if pretrained is not None:
+            names.add(pretrained.name)
+        needed = {each.base_model for each in self.learners if each.name in names}
+        encoded = encode(queries, {k: v for k, v in self.pool.base_models.items() if k in needed})
         logs, variances = weights_of.predict(encoded, self.pool.fit)
         reliabilities = [self._reliability(each.similar, each.split) for each in contexts]
         trusted = zip(reliabilities, contexts, strict=True)
         weights = np.array([each.weight_at(context.support) for each, context in trusted])
         changes: list[ResourceChange | None] = [None] * len(queries)
-        if start is not None and start.start is not None:
-            errors = self._zero_shot_errors(start)
+        if pretrained is not None and pretrained.base_model is not None:
+            errors = self._zero_shot_errors(pretrained)
             usual = Reliability.of_ensemble(errors, self.pool.training.groups).variance
             weights /= 1 + np.maximum(variances - weights_of.disagreement, 0.0) / usual
             if (weights < 1).any():
-                pretrained = np.concatenate(
+                corrected = np.concatenate(
                     [
-                        self._fit_on_similar(start, query)(encoded.take(np.array([row])))
+                        self._fit_on_similar(pretrained, query)(encoded.take(np.array([row])))
                         for row, query in enumerate(queries)
                     ]
                 )
-                apart = logs - pretrained
-                logs = pretrained + weights * apart
+                apart = logs - corrected
+                logs = corrected + weights * apart
                 variances = weights * (variances + (1 - weights) * apart**2)
             changes = [
-                self.pool.change_from_runs(*each, start.start)
+                self.pool.change_from_runs(*each, pretrained.base_model)
                 for each in zip(
                     encoded.plans().tolist(),
                     ScaleAndSize.from_queries(queries).scale.tolist(),
-                    encoded.starts[start.start].tolist(),
+                    encoded.base_predictions[pretrained.base_model].tolist(),
                     strict=True,
                 )
             ]
         numbers = (each.tolist() for each in (logs, variances, weights))
         return [*map(_Blend, identify(queries, encoded), *numbers, changes)]
 
-    def _zero_shot_errors(self, start: Learner) -> Floats:
+    def _zero_shot_errors(self, pretrained: Learner) -> Floats:
         """Return the log errors of the pretrained model, uncorrected, on local executions."""
-        if start.name not in self._pretrained_errors:
+        if pretrained.name not in self._pretrained_errors:
             training, nothing = self.pool.training, np.zeros(0, np.int64)
-            fitted = start.fit(training.samples.take(nothing), training.log_seconds[nothing])
-            self._pretrained_errors[start.name] = training.log_seconds - fitted(training.samples)
-        return self._pretrained_errors[start.name]
+            fitted = pretrained.fit(training.samples.take(nothing), training.log_seconds[nothing])
+            errors = training.log_seconds - fitted(training.samples)
+            self._pretrained_errors[pretrained.name] = errors
+        return self._pretrained_errors[pretrained.name]
 
-    def _fit_on_similar(self, start: Learner, query: PlanOnCluster) -> Fitted:
+    def _fit_on_similar(self, pretrained: Learner, query: PlanOnCluster) -> Fitted:
         """Return the pretrained model, its level corrected on the executions similar to a query."""
         training = self.pool.training
         similar = training.similar_to(query, sources=True)
@@ -565,8 +566,10 @@ class PersonalizedEnsemble:
         if key not in self._pretrained_fits:
             rows, samples = np.flatnonzero(similar), training.samples
             no_features = np.zeros((len(training), 0))  # none is read, and many are slow to copy
-            level = EncodedQueries(no_features, samples.cells, samples.starts, samples.shares)
-            fitted = start.fit(level.take(rows), training.log_seconds[rows])
+            level = EncodedQueries(
+                no_features, samples.cells, samples.base_predictions, samples.shares
+            )
+            fitted = pretrained.fit(level.take(rows), training.log_seconds[rows])
             _keep(self._pretrained_fits, key, fitted)
         return self._pretrained_fits[key]
 
@@ -578,9 +581,9 @@ class PersonalizedEnsemble:
         return self._reliabilities[key]
 
     def _weigh_on(self, similar: bytes, split: HoldoutSplit) -> Reliability:
-        weights, start = self.weights_for(split), self.pretrained
+        weights, pretrained = self.weights_for(split), self.pretrained
         is_similar = np.frombuffer(similar, np.bool_)
-        if start is None or is_similar.all() or len(self.pool.training) < PAIRS_FROM:
+        if pretrained is None or is_similar.all() or len(self.pool.training) < PAIRS_FROM:
             return Reliability.of_ensemble(weights.errors, weights.groups)
         if not is_similar.any():
             return Reliability.of_pretrained()
@@ -588,24 +591,24 @@ class PersonalizedEnsemble:
         workloads = len(np.unique(weights.groups[subset]))
         if split is not self.pool.workload_split and workloads < MIN_HELD_OUT_WORKLOADS:
             return self._reliability(similar, self.pool.workload_split)
-        pretrained = self._zero_shot_errors(start)[weights.rows[subset]]
-        return Reliability.of_both(pretrained, weights.errors[subset], weights.groups[subset])
+        errors = self._zero_shot_errors(pretrained)[weights.rows[subset]]
+        return Reliability.of_both(errors, weights.errors[subset], weights.groups[subset])
 
     def _evidence(self, weight: float, split: HoldoutSplit) -> Evidence:
-        """Return the evidence of an ensemble of that weight beside the pretrained model."""
+        """Return the evidence of an ensemble of that weight and of the pretrained model."""
         weights, shares = self.weights_for(split), {e.name: local_share(e) for e in self.learners}
         local = weight * sum(shares[each.name] * each.weight for each in weights.members)
         if split.key not in self._error_correlations:
             self._error_correlations[split.key] = error_correlation(
                 weights.errors, weights.groups, self.pool.configurations[weights.rows]
             )
-        start = self.pretrained
+        pretrained = self.pretrained
         if local >= MOSTLY:
             source = EvidenceSource.OWN_JOBS
         elif local > 1 - MOSTLY:
-            source = EvidenceSource.OWN_JOBS_AND_START
-        elif start is None or start.start == PUBLIC:
-            source = EvidenceSource.START
+            source = EvidenceSource.OWN_JOBS_AND_PRETRAINED
+        elif pretrained is None or pretrained.base_model == PUBLIC:
+            source = EvidenceSource.PRETRAINED
         else:
             source = EvidenceSource.SHARED
         return Evidence(source, error_correlation=self._error_correlations[split.key])
@@ -613,7 +616,7 @@ class PersonalizedEnsemble:
 
 def fit_personalized_ensemble(
     history: History,
-    starts: Mapping[str, PredictLog],
+    base_models: Mapping[str, PredictLog],
     learners: Iterable[Learner],
     *,
     seed: int = 0,
@@ -623,7 +626,7 @@ def fit_personalized_ensemble(
 
     Arguments and errors as of `LearnerPool.from_history` and `PersonalizedEnsemble.of`.
     """
-    pool = LearnerPool.from_history(history, starts, learners, seed=seed)
+    pool = LearnerPool.from_history(history, base_models, learners, seed=seed)
     return PersonalizedEnsemble.of(pool, pool.learners, confidence_level=confidence_level)
 
 

@@ -1,21 +1,21 @@
 """Predictions from runs of the same job.
 
 The log run times of a configuration are normal around its level, with a variance of
-its own. Before the first repeat that variance has a scaled inverse chi-squared prior, learnt from
+its own. Before the first repeat that variance has a scaled inverse chi-squared prior, learned from
 the other repeated configurations on the same platforms: repeats in a cloud differ by factors, those
 on a quiet machine by a percent. The prior of the level is the ensemble, with the spread of its
 errors in folds. An ensemble that is off by more than that counts less.
 
-The posterior is a Student t around the posterior mean. Its scale says how many runs there are
-(1 + 1 / k), its tails how little is known of the variance (Gelman et al., Bayesian Data Analysis,
-sections 2.6 and 3.2; learnt variances: Smyth, Statistical Applications in Genetics and Molecular
-Biology 3, 2004). Heavy tails of repeats are learnt as a variance that differs more between
-configurations. A run of exactly the job always counts: the ensemble moves the median at most
-`MOST_PULLED` away from it.
+The posterior is a Student t around the posterior mean. Its scale depends on the number of
+runs (1 + 1 / k), its tails on the uncertainty of the variance (Gelman et al., Bayesian Data
+Analysis, sections 2.6 and 3.2; learned variances: Smyth, Statistical Applications in Genetics and
+Molecular Biology 3, 2004). Heavy tails of repeats are learned as a variance that differs more
+between configurations. A run of exactly the job always counts: the ensemble moves the median at
+most `MOST_PULLED` away from it.
 
 Runs on other resources count as well, moved by the change that the pretrained model predicts
-(`ResourceChange`). A plan that ran once on 128 cores is known on 64, up to how it scales. Jobs that
-only their own runs predict (`IsolatedRuns`) are moved by what is usual for any job.
+(`ResourceChange`). A plan that ran once on 128 cores is predictable on 64, up to how it scales.
+Jobs that only their own runs predict (`IsolatedRuns`) are moved by what is usual for any job.
 
 In synthetic worlds (normal, Student t of 3 degrees, skewed, one run in ten slow; repeats of 2 %,
 of 45 %, of anything between) intervals cover 85 to 94 %. Their interval scores are mostly below
@@ -46,7 +46,7 @@ from fedperf_client.prediction.prediction import (
 # Repeats that agree better do so by chance, or by the resolution of a clock; log seconds.
 CLOCK_SD = 0.005
 
-# Newest repeated configurations from which the prior of the variance is learnt.
+# Newest repeated configurations from which the prior of the variance is learned.
 MOST_REPEATED = 2_000
 
 _SD = np.geomspace(0.003, 2.0, 40)
@@ -65,7 +65,7 @@ class VariancePosterior:
     count: float  # of repeats that it is worth
 
 
-# Before any repeat is known. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
+# Before any repeat. Quiet machines repeat within 1 to 4 %, processors in clouds within 5
 # to 25 % (Schad et al., PVLDB 3, 2010), and jobs that wait for shared disks and networks within a
 # factor of 2 to 3. An organization with a single job must be covered in all of these. So half of
 # all organizations are put between 0.21 and 0.47, and the prior counts as two repeats. In synthetic
@@ -86,7 +86,7 @@ SLOPE_SD = 0.35
 # spills, waves of tasks.
 USUAL_DEPARTURE = 0.15
 
-# Slope of log seconds over log cores if nothing tells how a job scales. With `SLOPE_SD` its 90 %
+# Slope of log seconds over log cores without evidence of how a job scales. With `SLOPE_SD` its 90 %
 # interval reaches from no speed-up to a full one.
 USUAL_SLOPE = -0.5
 
@@ -176,7 +176,7 @@ class Repeats:
         return replace(prior, log_seconds=log_seconds + weight * (prior.log_seconds - log_seconds))
 
     def posterior(self, configuration: int) -> VariancePosterior:
-        """Return what all other configurations tell of the variance of its repeats."""
+        """Return the posterior of the variance of its repeats from all other configurations."""
         place = int(np.searchsorted(self.configurations, configuration))
         kind = int(self.kinds[place])
         if kind not in self._likelihoods:
@@ -305,7 +305,7 @@ def _posterior(runs: Floats, prior: VariancePosterior) -> tuple[StudentT, float]
 
 
 def _weight_of_runs(apart: float, variance: float, of_mean: float) -> float:
-    """Return the weight of a mean beside an ensemble that lies `apart` from it."""
+    """Return the weight of a mean against an ensemble that lies `apart` from it."""
     off = max(variance, apart**2 - of_mean)
     return off / (off + of_mean)
 

@@ -1,20 +1,21 @@
 """The training data of an organization: what learners are fitted on, and where it supports queries.
 
-All executions count, and a sample of at most `MOST_LEARNT` is learnt from, so a prediction costs
-the same however many there are. Fixed rules choose it (`training_sample`). It holds a few of the
-newest executions of as many workloads as possible, in an order that is independent of run times. It
-holds some executions of every cell of the basis, so that rare work is represented, and those at the
-ends of scales and sizes. Runs of exactly the job of a query are looked up among all executions. The
-sample is chosen again when a tenth more executions arrived, or a drift was detected. Only the
-executions that finished before then decide, so the same query gets the same prediction.
+All executions count, and learners are fitted on a sample of at most `MOST_TRAINING_RUNS`, so a
+prediction costs the same however many there are. Fixed rules choose it (`training_sample`). It
+holds a few of the newest executions of as many workloads as possible, in an order that is
+independent of run times. It holds some executions of every cell of the basis, so that rare work is
+represented, and those at the ends of scales and sizes. Runs of exactly the job of a query are
+looked up among all executions. The sample is chosen again when a tenth more executions arrived, or
+a drift was detected. Only the executions that finished before then decide, so the same query gets
+the same prediction.
 
-`TrainingData` is the sample, with run times adjusted to the level of today, beside a `LocalSummary`
+`TrainingData` is the sample, with run times adjusted to the level of today, with a `LocalSummary`
 of all executions. With features it becomes the `TrainingSet` that learners are fitted on.
 
 `TrainingSupport` measures how well all executions cover a query: whether it lies inside the range
-of what ran (`contains`), the share of its operators that are known (`fraction`), and platforms that
-only ran much smaller jobs (`platforms_exceeded`). `TrainingSet.similar_to` finds the executions
-that are evidence for a query.
+of what ran (`contains`), the share of its operators that are covered (`fraction`), and platforms
+that only ran much smaller jobs (`platforms_exceeded`). `TrainingSet.similar_to` finds the
+executions that are evidence for a query.
 """
 
 import hashlib
@@ -54,7 +55,7 @@ from fedperf_shared.execution import ClusterConfig, PlanOnCluster
 from fedperf_shared.workflow.graph import Plan
 from fedperf_shared.workflow.vocabulary import NAMED_PLATFORMS, OperatorKind, Platform
 
-MOST_LEARNT = 3_000  # executions in the training sample
+MOST_TRAINING_RUNS = 3_000  # executions in the training sample
 STEP = 1.1
 TOGETHER = 3  # newest executions of a workload that are taken before those of another workload
 LEAST_OF_CELL = 20
@@ -62,17 +63,18 @@ LEAST_OF_CELL = 20
 # Sizes up to twice the largest, or down to half of the smallest, count as inside.
 SUPPORT_MARGIN = math.log(2.0)
 
-KNOWN_ROWS = math.log(10.0)
-# A kind of operator on a platform is known at up to ten times the source rows that it ran at, or a
-# tenth, and unknown at a hundred times; in between ever less. That far, other costs dominate
-# (starts, memory, disks), and a line through what was measured is a guess.
+COVERED_ROWS = math.log(10.0)
+# A kind of operator on a platform is covered at up to ten times the source rows that it ran at, or
+# a tenth, and unknown at a hundred times; in between ever less. That far, other costs dominate
+# (start-ups, memory, disks), and a line through the measurements is a guess.
 STRANGE_ROWS = math.log(100.0)
 
-KNOWN_CORES = math.log(4.0)
-# The same for cores over all nodes: those of a laptop say little of a cluster that shuffles.
+COVERED_CORES = math.log(4.0)
+# The same for cores over all nodes: those of a laptop are weak evidence for a cluster that
+# shuffles.
 STRANGE_CORES = math.log(32.0)
 
-LEAST_SHARE = 0.5  # share of known operators from which on a query may lie inside
+LEAST_SHARE = 0.5  # share of covered operators from which on a query may lie inside
 TIMES = 10.0  # jobs up to this many times the largest on a platform are compared across platforms
 MOST_OF_GROUP = 1.0  # executions that a workload counts as at most
 _ROWS_AT_ONCE = 2**15
@@ -95,8 +97,8 @@ Clusters = Mapping[Platform, tuple[ClusterConfig, ...]]
 class TrainingSupport:
     """The sizes at which each kind of operator ran on each platform.
 
-    A kind on one platform and a platform with another kind say nothing of both together, so pairs
-    are stored.
+    A kind on one platform and a platform with another kind are no evidence for both together, so
+    pairs are stored.
     """
 
     ranges: Mapping[Pair, Range]  # of the queries in which each pair ran
@@ -121,7 +123,7 @@ class TrainingSupport:
         )
 
     def contains(self, query: PlanOnCluster) -> bool:
-        """Return whether a query lies in the box around all executions and is mostly known.
+        """Return whether a query lies in the box around all executions and is mostly covered.
 
         More cores on a node than any had are another machine, however many all nodes have.
         """
@@ -142,8 +144,8 @@ class TrainingSupport:
     def fraction(self, query: PlanOnCluster) -> float:
         """Return the share of operators that ran on their platform at such rows and cores.
 
-        Sources count only in a plan of nothing else. Every plan has them, so that they say nothing
-        of the other work. Rows and cores beyond all executions do not reduce the share: cross-
+        Sources count only in a plan of nothing else. Every plan has them, so they are no evidence
+        for the other work. Rows and cores beyond all executions do not reduce the share: cross-
         validation imitates such queries.
         """
         operators, platforms = query.plan.workflow.operators, query.plan.platforms
@@ -157,8 +159,8 @@ class TrainingSupport:
                 min(
                     _nearness(sizes[at], (low[at], high[at]), near, far)
                     for at, near, far in (
-                        (ROWS, KNOWN_ROWS, STRANGE_ROWS),
-                        (CORES, KNOWN_CORES, STRANGE_CORES),
+                        (ROWS, COVERED_ROWS, STRANGE_ROWS),
+                        (CORES, COVERED_CORES, STRANGE_CORES),
                     )
                 )
             )
@@ -288,7 +290,7 @@ class TrainingSet:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalSummary:
-    """Facts of all local executions, of which only a sample is learnt from."""
+    """Facts of all local executions. Learners are fitted on a sample of them."""
 
     support: TrainingSupport  # of all
     repeats: Repeats  # all by configuration
@@ -317,7 +319,7 @@ class TrainingData:
 
         Executions that are no evidence for other jobs are part of `LocalSummary.isolated` alone.
         """
-        examples = table.take(table.teaches)
+        examples = table.take(table.is_example)
         ended = examples.take(examples.is_ok)
         observations = DriftObservations.of(ended)
         streams = find_streams(observations)
@@ -328,19 +330,20 @@ class TrainingData:
         operators = _OperatorPairs.of(ended)
         level = adjust_for_drift(ended.log_seconds, streams)
         today, is_moved, changes = workload_changes(ended, operators.engines, level)
-        learnt = today
+        adjusted = today
         if limit < len(ended):
             earlier = streams_until(observations, streams, limit)
             earlier_level = adjust_for_drift(ended.log_seconds, earlier)[:limit]
-            learnt, _, _ = workload_changes(oldest, operators.engines[:limit], earlier_level)
-        others = table.take(table.is_ok & ~table.teaches)
+            adjusted, _, _ = workload_changes(oldest, operators.engines[:limit], earlier_level)
+        others = table.take(table.is_ok & ~table.is_example)
         others_today, _, others_changes = workload_changes(
             others, _OperatorPairs.of(others).engines, others.log_seconds
         )
         log_seconds = table.log_seconds.copy()
-        log_seconds[table.is_ok & table.teaches] = today
-        log_seconds[table.is_ok & ~table.teaches] = others_today
-        # Runs since a change tell how long a job takes; older ones only how much repeats differ.
+        log_seconds[table.is_ok & table.is_example] = today
+        log_seconds[table.is_ok & ~table.is_example] = others_today
+        # Runs since a change show how long a job takes. Older ones only show how much repeats
+        # differ.
         has_newer = np.isin(ended.configuration, ended.configuration[~is_moved])
         configurations = np.where(
             is_moved & has_newer, ended.configuration ^ _BEFORE, ended.configuration
@@ -356,17 +359,17 @@ class TrainingData:
             changes=(*changes, *others_changes),
         )
         rows = ended.take(sample)
-        return cls(rows, learnt[sample], _groups(rows.workload, rows.configuration), summary)
+        return cls(rows, adjusted[sample], _groups(rows.workload, rows.configuration), summary)
 
     @classmethod
     def from_history(cls, table: ExecutionTable, *, is_timed: bool) -> "TrainingData":
-        """Return the training data of a history, all of which is learnt from.
+        """Return the training data of a whole history, without sampling.
 
         Changes of single workloads are not detected.
 
         Args:
             table: as of `ExecutionTable.from_history`.
-            is_timed: whether timestamps and the predictions of the public model are known.
+            is_timed: whether timestamps and the predictions of the public model are there.
         """
         ended = table.take(table.is_ok)
         streams = find_streams(DriftObservations.of(ended)) if is_timed else ()
@@ -387,14 +390,22 @@ class TrainingData:
         """Return 32 bytes that differ if the training sample does."""
         digest = hashlib.sha256()
         table = self.table
-        columns = (table.configuration, table.cell, table.start, self.log_seconds, self.groups)
+        columns = (
+            table.configuration,
+            table.cell,
+            table.pretrained_log_seconds,
+            self.log_seconds,
+            self.groups,
+        )
         for values in columns:
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.digest()
 
-    def with_features(self, features: Floats, starts: Mapping[str, Floats]) -> TrainingSet:
+    def with_features(
+        self, features: Floats, base_predictions: Mapping[str, Floats]
+    ) -> TrainingSet:
         """Return the training set with flat features and the pretrained models' predictions."""
-        samples = EncodedQueries(features, self.table.cell, starts)
+        samples = EncodedQueries(features, self.table.cell, base_predictions)
         places = ScaleAndSize(np.log(self.table.cores), np.log1p(self.table.source_rows))
         return TrainingSet(samples, self.log_seconds, places, self.groups)
 
@@ -406,16 +417,16 @@ def training_limit(count: int, detected: int) -> int:
         count: of all executions.
         detected: of the executions up to the last detected drift; 0 without one.
     """
-    if count <= MOST_LEARNT:
+    if count <= MOST_TRAINING_RUNS:
         return count
-    steps = int(np.log(count / MOST_LEARNT) / np.log(STEP))
-    return max(detected, min(count, int(MOST_LEARNT * STEP**steps)))
+    steps = int(np.log(count / MOST_TRAINING_RUNS) / np.log(STEP))
+    return max(detected, min(count, int(MOST_TRAINING_RUNS * STEP**steps)))
 
 
 def training_sample(table: ExecutionTable) -> Ints:
     """Return the rows of the training sample, ascending."""
     count = len(table)
-    if count <= MOST_LEARNT:
+    if count <= MOST_TRAINING_RUNS:
         return np.arange(count)
     rank = _rank_in_group(table.workload[::-1])[::-1]  # how many of its workload are newer
     # Hashes of names: as good as random, and independent of what else is stored.
@@ -430,7 +441,7 @@ def training_sample(table: ExecutionTable) -> Ints:
     first = np.zeros(count, np.bool_)
     first[ends] = True
     first |= of_cell < LEAST_OF_CELL
-    sample = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_LEARNT]
+    sample = np.concatenate([order[first[order]], order[~first[order]]])[:MOST_TRAINING_RUNS]
     return np.sort(sample)
 
 

@@ -40,7 +40,7 @@ class Learner(Protocol):
         ...
 
     @property
-    def start(self) -> str | None:
+    def base_model(self) -> str | None:
         """The pretrained model that it builds on; None for a local learner."""
         ...
 
@@ -69,7 +69,7 @@ class Constant:
     """The median of the own executions."""
 
     name: str = "local constant"
-    start: None = None
+    base_model: None = None
     fewest: int = 0
     most: int | None = 9
 
@@ -85,7 +85,7 @@ class Nearest:
     """The mean over the nearest executions by standardized features, weighted by nearness."""
 
     name: str = "local nearest"
-    start: None = None
+    base_model: None = None
     fewest: int = 10
     most: int | None = 19
     neighbours: int = 3
@@ -115,7 +115,7 @@ class LogRidge:
     """Ridge regression of log seconds on the flat features; of degree 2 on their products too."""
 
     name: str = "local ridge"
-    start: None = None
+    base_model: None = None
     fewest: int = 5
     most: int | None = None
     degree: int = 1  # 1 or 2
@@ -138,7 +138,7 @@ class Boosting:
     """Gradient boosting of log seconds on the flat features, with levels or lines as leaves."""
 
     name: str = "local boosting"
-    start: None = None
+    base_model: None = None
     fewest: int = 20
     most: int | None = None
     linear_leaves: bool = False
@@ -159,7 +159,7 @@ class LocalProcess:
     """A Gaussian process of log seconds on the features."""
 
     name: str = "local GP"
-    start: None = None
+    base_model: None = None
     fewest: int = 3
     most: int | None = None
 
@@ -182,7 +182,7 @@ _GUESS_WEIGHT = 2.0  # executions that the guess counts as
 MOST_APART = 1.0
 
 OWN_LEVEL_SD = 0.3
-# How far an organization's own level, and its own cells, lie from everybody's, log seconds.
+# How far an organization's own level, and its own cells, lie from the common ones, log seconds.
 OWN_CELL_SD = 0.2
 
 
@@ -210,14 +210,14 @@ class CellCorrection:
             raise InvalidCorrectionError("a covariance is symmetric and positive semi-definite")
 
     @classmethod
-    def nothing_known(cls) -> Self:
-        """Return mean 0 without covariance: before any report, or without joining."""
+    def uninformative(cls) -> Self:
+        """Return the correction without information: mean 0 and no covariance."""
         return cls(np.zeros(CELLS), np.zeros((CELLS, CELLS)))
 
 
 @dataclass(frozen=True, slots=True)
 class _OnPretrained:
-    start: str = SHARED
+    base_model: str = SHARED
     fewest: int = 0
     most: int | None = None
     suffix: ClassVar[str] = ""
@@ -225,7 +225,7 @@ class _OnPretrained:
     @property
     def name(self) -> str:
         """Its name in explanations."""
-        return f"{self.start}{self.suffix}"
+        return f"{self.base_model}{self.suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class UncorrectedModel(_OnPretrained):
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Return the pretrained model."""
         del samples, log_seconds
-        return lambda queries: queries.starts[self.start]
+        return lambda queries: queries.base_predictions[self.base_model]
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,10 @@ class ShrunkenBias(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the constant."""
-        bias = shrunken_mean(log_seconds - samples.starts[self.start], samples.weights)
-        return lambda queries: queries.starts[self.start] + bias
+        bias = shrunken_mean(
+            log_seconds - samples.base_predictions[self.base_model], samples.weights
+        )
+        return lambda queries: queries.base_predictions[self.base_model] + bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +262,9 @@ class ResidualRidge(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals = log_seconds - samples.starts[self.start]
+        residuals = log_seconds - samples.base_predictions[self.base_model]
         return Additive(
-            self.start, line=fit_ridge(samples.features, residuals, weights=samples.shares)
+            self.base_model, line=fit_ridge(samples.features, residuals, weights=samples.shares)
         )
 
 
@@ -275,8 +277,13 @@ class ResidualBoosting(_OnPretrained):
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the residual."""
-        residuals, inputs = log_seconds - samples.starts[self.start], inputs_of(samples, self.start)
-        return Additive(self.start, trees=fit_boosting(inputs, residuals, weights=samples.shares))
+        residuals, inputs = (
+            log_seconds - samples.base_predictions[self.base_model],
+            inputs_of(samples, self.base_model),
+        )
+        return Additive(
+            self.base_model, trees=fit_boosting(inputs, residuals, weights=samples.shares)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,20 +296,20 @@ class CellCorrectedModel:
     """
 
     correction: CellCorrection
-    start: str = REFERENCE
+    base_model: str = REFERENCE
     fewest: int = 0
     most: int | None = None
 
     @property
     def name(self) -> str:
         """Its name in explanations."""
-        return f"{self.start}+cells"
+        return f"{self.base_model}+cells"
 
     def fit(self, samples: EncodedQueries, log_seconds: Floats) -> Fitted:
         """Learn the posterior mean per cell."""
-        residuals = log_seconds - samples.starts[self.start]
+        residuals = log_seconds - samples.base_predictions[self.base_model]
         mean = self._posterior_mean(samples.cells, residuals, samples.weights)
-        return lambda queries: queries.starts[self.start] + mean[queries.cells]
+        return lambda queries: queries.base_predictions[self.base_model] + mean[queries.cells]
 
     def _posterior_mean(
         self, cells: NDArray[np.int64], residuals: Floats, weights: Floats
@@ -350,7 +357,7 @@ def _guarded_variance(deviations: Floats, weights: Floats, *, means: int) -> flo
 
 # --- the learners of an ensemble, in order of precedence --------------------------------------
 
-# Local executions from which on local-only learners take part beside a pretrained model.
+# Local executions from which on local-only learners take part next to a pretrained model.
 LOCAL_FROM = 5
 
 # Executions beyond its minimum at which a learner has its full weight, as a share of it.
@@ -375,15 +382,15 @@ def joined_learners(
 
     Args:
         correction: the coordinator's, of the reference model.
-        is_newer: whether the shared model has learnt since it was the reference. Then it takes
+        is_newer: whether the shared model was trained since it was the reference. Then it takes
             precedence over the corrected reference.
     """
-    nothing = CellCorrection.nothing_known()
+    nothing = CellCorrection.uninformative()
     shared, corrected = UncorrectedModel(SHARED), CellCorrectedModel(correction or nothing)
     first: tuple[Learner, ...] = (corrected, shared)
     if is_newer:
         of_others = () if correction is None else (corrected,)
-        first = (shared, CellCorrectedModel(nothing, start=SHARED), *of_others)
+        first = (shared, CellCorrectedModel(nothing, base_model=SHARED), *of_others)
     return (
         *first,
         ResidualRidge(SHARED),
@@ -417,19 +424,19 @@ def local_learners(fewest: int = 0) -> tuple[Learner, ...]:
     )
 
 
-def is_usable(learner: Learner, executions: float, starts: Container[str]) -> bool:
+def is_usable(learner: Learner, executions: float, base_models: Container[str]) -> bool:
     """Return whether a learner can be used with so many executions and these pretrained models."""
     most = math.inf if learner.most is None else learner.most
     return learner.fewest <= executions <= most and (
-        learner.start is None or learner.start in starts
+        learner.base_model is None or learner.base_model in base_models
     )
 
 
 def local_share(learner: Learner) -> float:
     """Return how much of a prediction local executions determine; a half for corrected models."""
-    if learner.start is None:
+    if learner.base_model is None:
         return 1.0
-    is_pretrained = learner.fewest < LOCAL_FROM or learner.name == learner.start
+    is_pretrained = learner.fewest < LOCAL_FROM or learner.name == learner.base_model
     return 0.0 if is_pretrained else 0.5
 
 

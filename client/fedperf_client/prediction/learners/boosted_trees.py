@@ -217,21 +217,27 @@ def _settings(rows: int) -> dict[str, object]:
 class Additive:
     """The fitted form of most learners: numbers alone, which a file can store."""
 
-    start: str | None = None  # pretrained model whose prediction is the base; None without
+    base_model: str | None = None  # pretrained model whose prediction is the base; None without
     line: Ridge | None = None  # of the features
     # Of the features, and of the pretrained model's prediction if there is one.
     trees: BoostedTrees | None = None
 
     def __call__(self, queries: EncodedQueries) -> Floats:
         """Predict log seconds, [queries]."""
-        total = np.zeros(len(queries)) if self.start is None else queries.starts[self.start]
+        total = (
+            np.zeros(len(queries))
+            if self.base_model is None
+            else queries.base_predictions[self.base_model]
+        )
         if self.line is not None:
             total = total + self.line(queries.features)
-        return total if self.trees is None else total + self.trees(inputs_of(queries, self.start))
+        return (
+            total if self.trees is None else total + self.trees(inputs_of(queries, self.base_model))
+        )
 
 
-def inputs_of(samples: EncodedQueries, start: str | None) -> Floats:
+def inputs_of(samples: EncodedQueries, base_model: str | None) -> Floats:
     """Return the inputs of trees, [rows, columns]."""
-    if start is None:
+    if base_model is None:
         return samples.features
-    return np.column_stack([samples.features, samples.starts[start]])
+    return np.column_stack([samples.features, samples.base_predictions[base_model]])

@@ -1,1 +1,1 @@
-"""From fitted predictors to answers: what if, why, and what is kept for the next command."""
+"""Predictions for commands: what-if analysis, explanations and the predictor cache."""

@@ -1,9 +1,8 @@
-"""Explanations of predictions: the weights of an ensemble, and notes beside a prediction.
+"""Explanations of predictions: the weights of an ensemble, and notes on a prediction.
 
 A prediction that rests on own runs holds under the conditions of those runs. Where a change is
-significant, older runs count on the newer level (`changes`). Where others used the machine, nobody
-knows how long the job takes without that interference: CPU time is a bound, and the interval is
-wider.
+significant, older runs count on the newer level (`changes`). Where others used the machine, the
+run time without that interference is unobserved: CPU time is a bound, and the interval is wider.
 
 Run times are those of plans on engines that run already, as their logs and profiles have them. To
 meet a deadline, add the wait for resources and the start of the application. For an own execution
@@ -233,7 +232,7 @@ def change_sentence(change: WorkloadChange, source: str) -> str:
         f"it takes {math.exp(change.change.log_ratio):.3g} times as long since {since} "
         f"({CONFIDENCE_LEVEL:.0%} interval {lower:.3g} to {upper:.3g}; "
         f"{counted(change.runs_since, 'run')} since, {change.runs_before} before), as fedperf "
-        "compare says; older runs count on that level"
+        "compare shows; older runs count on that level"
     )
 
 

@@ -33,6 +33,7 @@ from fedperf_client.prediction.encoding import (
     home_encoder,
     load_encoded_executions,
     predict_pretrained,
+    stored_name,
 )
 from fedperf_client.prediction.ensemble.ensemble import EnsembleWeights, OnProgress, SplitKey
 from fedperf_client.prediction.ensemble.predictor import LearnerPool, PersonalizedEnsemble
@@ -89,7 +90,7 @@ def _packed(value: Any, arrays: dict[str, NDArray[Any]]) -> object:  # noqa: ANN
         arrays[str(len(arrays))] = np.ascontiguousarray(single if is_same else value)
         return str(len(arrays) - 1)
     if names := _stored(value.__class__):
-        return {name: _packed(getattr(value, name), arrays) for name in names}
+        return {stored_name(name): _packed(getattr(value, name), arrays) for name in names}
     if isinstance(value, Mapping):
         return [[_packed(each, arrays) for each in pair] for pair in value.items()]
     if isinstance(value, tuple):
@@ -111,7 +112,8 @@ def _unpacked(hint: Any, value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         hints = repeat(parts[0], len(value)) if parts[-1] is Ellipsis else parts
         return tuple(_unpacked(*each, arrays) for each in zip(hints, value, strict=True))
     if names := _stored(of):
-        return of(**{name: _unpacked(each, value[name], arrays) for name, each in names.items()})
+        fields = {name: value[stored_name(name)] for name in names}
+        return of(**{name: _unpacked(names[name], each, arrays) for name, each in fields.items()})
     return of.fromisoformat(value) if of is datetime else of(value)
 
 
@@ -134,7 +136,7 @@ class CachedPredictor:
     def typical_cluster(self, plan: Plan) -> ClusterConfig:
         """Return resources for a plan that names none: those its platforms usually had here.
 
-        Platforms that never ran here have `USUAL_CLUSTER`, whatever other engines had.
+        Platforms that never ran here have `USUAL_CLUSTER`, independently of other engines.
         """
         return next(iter(self.clusters_of(plan)), USUAL_CLUSTER)
 
@@ -210,8 +212,10 @@ def load_or_fit(
             content = _Content(_training_set(home, store, models), home.summary, {}, {})
         else:
             content = replace(cached[0], facts=home.summary)
-    learners, starts = models.learners(), models.starts()
-    pool = LearnerPool(content.training, content.facts, learners, starts, on_progress=on_progress)
+    learners, base_models = models.learners(), models.base_models()
+    pool = LearnerPool(
+        content.training, content.facts, learners, base_models, on_progress=on_progress
+    )
     predictor = PersonalizedEnsemble.of(pool, learners)
     for (kin, key), outcome in content.outcomes.items():
         predictor.part(kin).weights_by_split[key] = outcome
@@ -223,19 +227,23 @@ def load_or_fit(
 
 def _training_set(home: TrainingData, store: ExecutionStore, models: FetchedModels) -> TrainingSet:
     """Return the training data, with predictions of fetched models as well."""
-    starts, learnt = models.starts(), home.table
-    used = (each.start for each in models.learners() if each.start is not None)
-    names = [each for each in dict.fromkeys(used) if each in starts]
-    own = {name: learnt.start for name in names if starts[name] is starts[PUBLIC]}
-    if others := {name: starts[name] for name in names if name not in own}:
-        executions = store.numbered(learnt.number.tolist())
+    base_models, table = models.base_models(), home.table
+    used = (each.base_model for each in models.learners() if each.base_model is not None)
+    names = [each for each in dict.fromkeys(used) if each in base_models]
+    own = {
+        name: table.pretrained_log_seconds
+        for name in names
+        if base_models[name] is base_models[PUBLIC]
+    }
+    if others := {name: base_models[name] for name in names if name not in own}:
+        executions = store.numbered(table.number.tolist())
         own |= predict_pretrained(
             [PlanOnCluster(each.plan, each.cluster) for each in executions], others
         )
-    order = np.argsort(learnt.number)
-    features = np.empty((len(learnt), FLAT_FEATURES))
-    if len(learnt):
-        features[order] = store.features(home_encoder(), learnt.number[order])
+    order = np.argsort(table.number)
+    features = np.empty((len(table), FLAT_FEATURES))
+    if len(table):
+        features[order] = store.features(home_encoder(), table.number[order])
     return home.with_features(features, own)
 
 

@@ -2,9 +2,9 @@
 
 Cores are counted over all nodes. A node more brings its memory, and its cores where none are named.
 A plan that had as many partitions as its cluster has cores or nodes gets as many as the other
-cluster has (`reconfigure`). Other numbers of partitions stay, and the prediction says so. A single
-partition stays without a remark: a sum of everything or a broadcast has only one on any cluster,
-unless there was but one core.
+cluster has (`reconfigure`). Other numbers of partitions stay, and the prediction notes that. A
+single partition stays without a remark: a sum of everything or a broadcast has only one on any
+cluster, unless there was but one core.
 
 With `--at rows=2x` or `bytes=10GB`, all sources of a plan grow by one factor. Selectivities stay,
 so filters, maps, sorts, exchanges and unions return as many times more rows as they read. Keys grow
@@ -61,7 +61,7 @@ class OneNodeError(InvalidSizesError):
 
 @dataclass(frozen=True, slots=True)
 class ReconfiguredPlan:
-    """A plan on another cluster than the one where it is known."""
+    """A plan on another cluster than the one where it ran or would run."""
 
     query: PlanOnCluster  # the plan with the partitions that it would get there
     # It has partitions that did not follow from its resources, so their number there is unknown.
@@ -71,7 +71,7 @@ class ReconfiguredPlan:
 def reconfigure(
     plan: Plan, cluster: ClusterConfig, to: ClusterConfig, job: KnownJob | None = None
 ) -> ReconfiguredPlan:
-    """Move `plan` of that job from `cluster`, where it is known, to another cluster."""
+    """Move `plan` of that job from `cluster`, where it ran or would run, to another cluster."""
     if (cluster.nodes, cluster.cores) == (to.nodes, to.cores):
         return ReconfiguredPlan(PlanOnCluster(plan, to, job), keeps_partitions=False)
     operators = plan.workflow.operators
@@ -166,8 +166,8 @@ def _with_partitions(operator: Operator, cluster: ClusterConfig, to: ClusterConf
 def _most_on_node(cluster: ClusterConfig, own_clusters: Iterable[ClusterConfig]) -> int | None:
     """Return the cores of a node, beyond which there are more nodes; None for a single node.
 
-    A single node has others beside it if several nodes had as many cores each as the largest node
-    that ran, and at least as many as this one.
+    A single node shares its machine with others if several nodes had as many cores each as the
+    largest node that ran, and at least as many as this one.
     """
     if cluster.nodes > 1:
         return max(1, cluster.cores // cluster.nodes)
@@ -184,7 +184,7 @@ def _powers_of_two(most: int) -> list[int]:
 
 ROWS, BYTES = "rows", "bytes"
 
-MOST_SIZES_ASKED = 16
+MOST_SIZES = 16
 
 # The assumption by which a plan is scaled, for people.
 ASSUMPTION = (
@@ -249,8 +249,8 @@ def parse_input_sizes(settings: Sequence[str]) -> list[InputSize]:
                     f"--at {name} takes a number above 0 like {example}; got {word[:80]!r}"
                 )
             sizes.append(InputSize(name, value, is_factor))
-    if len(sizes) > MOST_SIZES_ASKED:
-        raise InvalidValueError(f"--at takes at most {MOST_SIZES_ASKED} sizes, got {len(sizes)}")
+    if len(sizes) > MOST_SIZES:
+        raise InvalidValueError(f"--at takes at most {MOST_SIZES} sizes, got {len(sizes)}")
     return sizes
 
 
@@ -289,7 +289,7 @@ def scale_input(plan: Plan, size: InputSize) -> ScaledPlan:
 
 def estimate_at_size(
     predictor: PersonalizedEnsemble,
-    question: PlanOnCluster,
+    query: PlanOnCluster,
     factor: float,
     ran: Sequence[tuple[float, PlanOnCluster]],
 ) -> Prediction:
@@ -297,7 +297,7 @@ def estimate_at_size(
 
     Args:
         predictor: of the home.
-        question: the plan at that size.
+        query: the plan at that size.
         factor: by which its sources are larger than at its present size.
         ran: factors of the sizes that the job ran at, and the job at these sizes on the same
             resources; at least one.
@@ -305,13 +305,13 @@ def estimate_at_size(
     nearest, reference_query = min(ran, key=lambda each: abs(math.log(each[0] / factor)))
     [reference] = predictor.predict([reference_query])
     if reference.evidence.runs == 0:
-        [direct] = predictor.predict([question])
+        [direct] = predictor.predict([query])
         return direct
     log_factor = math.log(factor / nearest)
     if abs(log_factor) <= LEVEL_STEP:
         return reference
     took = reference.median_seconds
-    fixed = _fixed_seconds(predictor, question, reference_query, factor / nearest)
+    fixed = _fixed_seconds(predictor, query, reference_query, factor / nearest)
     by = SIZE_SLOPE_MEAN * log_factor
     if fixed is not None:
         stays = min(fixed, took) / took
@@ -328,13 +328,13 @@ def estimate_at_size(
 
 
 def _fixed_seconds(
-    predictor: PersonalizedEnsemble, question: PlanOnCluster, other: PlanOnCluster, factor: float
+    predictor: PersonalizedEnsemble, query: PlanOnCluster, other: PlanOnCluster, factor: float
 ) -> float | None:
     """Return the seconds that the pretrained model predicts at any size, None where unknown."""
-    start = None if predictor.pretrained is None else predictor.pretrained.start
-    if start is None or not other.plan.workflow.source_rows > 0:
+    base_model = None if predictor.pretrained is None else predictor.pretrained.base_model
+    if base_model is None or not other.plan.workflow.source_rows > 0:
         return None
-    longer, shorter = np.exp(predictor.pool.starts[start]([question, other])).tolist()
+    longer, shorter = np.exp(predictor.pool.base_models[base_model]([query, other])).tolist()
     return max(0.0, float(shorter - (longer - shorter) / (factor - 1)))
 
 

@@ -122,7 +122,7 @@ class WorkloadComparison:
 
     @property
     def status(self) -> RegressionStatus:
-        """Whether it became slower or faster, as far as the interval shows."""
+        """Return whether it became slower or faster, as far as the interval shows."""
         lower, upper = self.change.ratio_interval
         if lower > 1:
             return RegressionStatus.SLOWER

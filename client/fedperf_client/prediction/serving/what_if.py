@@ -63,7 +63,7 @@ from fedperf_shared.workflow.topology import fingerprint
 from fedperf_shared.workflow.vocabulary import MAX_RUNTIME_SECONDS, platform_of
 
 MAX_CORES = 1_000_000
-MOST_ASKED = 100  # sizes, or combinations of column values, in one query
+MOST_QUERIES = 100  # sizes, or combinations of column values, in one query
 MAX_RUNS = 200  # newest own runs of a job that a query reads
 ON_TIME = UPPER_LEVEL  # probability from which on a deadline counts as met
 # Remark of a prediction that keeps the number of partitions, since the new one is unknown.
@@ -80,7 +80,7 @@ class PlanQuery:
     """A plan to predict, with the stored runs of its job."""
 
     plan: Plan  # to predict
-    # The resources where it is known, or would run, from the usual ones.
+    # The resources where it ran, or would run, from the usual ones.
     cluster_or: Callable[[ClusterConfig], ClusterConfig]
     job: KnownJob | None  # of the plan; None where no stored run of it is named
     own: Execution | None  # the stored run that is named, if any
@@ -216,7 +216,7 @@ class ClusterPrediction:
 
     @property
     def meets_deadline(self) -> bool | None:
-        """Whether the deadline is met with a probability of 90 %; None without deadline."""
+        """Return whether the deadline is met with a probability of 90 %; None without deadline."""
         return (
             None
             if self.probability is None
@@ -294,12 +294,12 @@ def predict_plan(
     load: float = 0.0,
     deadline_seconds: float | None = None,
 ) -> list[ClusterPrediction]:
-    """Predict the run time of `plan`, known on `cluster`, on each of `sizes`.
+    """Predict the run time of `plan`, which ran on `cluster`, on each of `sizes`.
 
     Args:
         predictor: of the home.
         plan: to predict.
-        cluster: where it is known, or would run.
+        cluster: where it ran, or would run.
         sizes: of the cluster.
         inputs: sizes of its input, each to predict on all `sizes`; none for the size that it has.
         job: of the plan; None where no own execution of it is named.
@@ -472,9 +472,9 @@ def parse_cores(text: str, option: str = "--cores") -> list[int]:
             f"{option} must be whole numbers from 1 on like 8,16,32, got {text!r}"
         )
     counts = sorted({int(word) for word in words})
-    if not (counts[0] >= 1 and counts[-1] <= MAX_CORES and len(counts) <= MOST_ASKED):
+    if not (counts[0] >= 1 and counts[-1] <= MAX_CORES and len(counts) <= MOST_QUERIES):
         raise InvalidInputError(
-            f"{option} must be up to {MOST_ASKED} numbers from 1 to {MAX_CORES}, got {text!r}"
+            f"{option} must be up to {MOST_QUERIES} numbers from 1 to {MAX_CORES}, got {text!r}"
         )
     return counts
 
@@ -522,18 +522,18 @@ MOST_TIMES_CORES = 8.0  # multiple of the most cores measured, beyond which a sp
 MOST_TIMES_ROWS = 100.0
 
 
-def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int = 0) -> str | None:
+def no_promise(query: PlanOnCluster, support: TrainingSupport, *, ran_on: int = 0) -> str | None:
     """Return why no deadline is promised, for people; None where one may be.
 
     Args:
-        question: to predict.
+        query: to predict.
         support: training support of own executions.
         ran_on: cores of own runs of the very job; 0 where there are none.
     """
-    platforms = sorted(set(question.plan.platforms))
+    platforms = sorted(set(query.plan.platforms))
     limits = (
-        (float(question.cluster.cores), "cores", MOST_TIMES_CORES, CORES, float(ran_on)),
-        (question.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, ROWS, 0.0),
+        (float(query.cluster.cores), "cores", MOST_TIMES_CORES, CORES, float(ran_on)),
+        (query.plan.workflow.source_rows, "rows", MOST_TIMES_ROWS, ROWS, 0.0),
     )
     for value, unit, times, at, own in limits:
         for platform in platforms:
@@ -553,13 +553,13 @@ def no_promise(question: PlanOnCluster, support: TrainingSupport, *, ran_on: int
     return None
 
 
-def is_beyond_its_platforms(question: PlanOnCluster, support: TrainingSupport) -> bool:
+def is_beyond_its_platforms(query: PlanOnCluster, support: TrainingSupport) -> bool:
     """Return whether a platform of the plan never ran on so many, or so few, cores here.
 
     The training support of all executions has a small engine at the cores of a large one.
     """
-    cores = math.log(question.cluster.cores)
-    for platform in set(question.plan.platforms):
+    cores = math.log(query.cluster.cores)
+    for platform in set(query.plan.platforms):
         ends = [each for (_, where), each in support.ranges.items() if where is platform]
         least = min((low[CORES] for low, _ in ends), default=cores)
         most = max((high[CORES] for _, high in ends), default=cores)

@@ -1,9 +1,9 @@
 """Operators of a DuckDB profile, and the rows that its scans read.
 
-`ProfileSchema` says where a family of versions writes what. A missing value is None or 0; a value
-that is there is a finite number of at least 0. Operators have the names of versions 0.10 to 2.0
-(`PhysicalOperatorType`, and what older profiles print instead). Unknown names are `OTHER`. Errors
-name what is wrong but never hold a value.
+`ProfileSchema` defines where a family of versions writes each value. A missing value is None or 0;
+a value that is there is a finite number of at least 0. Operators have the names of versions 0.10 to
+2.0 (`PhysicalOperatorType`, and what older profiles print instead). Unknown names are `OTHER`.
+Errors name what is wrong but never hold a value.
 
 DuckDB 1.1 to 1.4, and 1.5 for files, do not count the rows that a scan read. They add the rows that
 the table announces once for every thread that took part: `scanned = threads * announced`. The
@@ -148,7 +148,7 @@ EXPLAINED = "EXPLAIN_ANALYZE"  # the operator around a query that `EXPLAIN ANALY
 # Operators that pass on their input, around a query in some versions and statements only.
 PASSING = frozenset({"RESULT_COLLECTOR", EXPLAINED})
 
-INVALID = "INVALID"  # the operator of a query that ended before its operators were known
+INVALID = "INVALID"  # the operator of a query that ended before its operators were planned
 CTE = "CTE"  # the operator that runs its first input once, for the scans of it in its second input
 CTE_SCAN = "CTE_SCAN"
 
@@ -196,7 +196,7 @@ _NAMES: Mapping[OperatorKind, str] = {
     OperatorKind.OTHER: "RECURSIVE_CTE REC_CTE RECURSIVE_KEY_CTE REC_KEY_CTE VERIFY_VECTOR",
 }
 
-# The kind of every operator that is known by name.
+# The kind of every operator, by name.
 KINDS: Mapping[str, OperatorKind] = MappingProxyType(
     {name: kind for kind, names in _NAMES.items() for name in names.split()}
 )
@@ -309,7 +309,7 @@ def _plain(name: str) -> str:
 
 ROW_GROUP_ROWS = 122_880  # rows of a row group, as DuckDB writes tables and Parquet
 _DECIDED = 1.01
-_MOST_THREADS = 64  # threads that are assumed to scan one file if nothing tells
+_MOST_THREADS = 64  # threads that are assumed to scan one file without other evidence
 # Factor that several files may have changed by, if the first is as long as before.
 _COUNT_WITHIN = 1.25
 
@@ -452,7 +452,7 @@ def _is_single(node: ProfileNode) -> bool | None:
 
 
 def whole_count(scan: Scan) -> RowCount | None:
-    """Return the row count of a whole table or of files; None if the scan does not tell."""
+    """Return the row count of a whole table or of files; None if the scan does not show it."""
     if scan.counts or scan.may_end_early or scan.repeats or not scan.place:
         return None
     announced = set(_announced(scan))

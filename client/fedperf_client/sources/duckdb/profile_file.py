@@ -24,9 +24,9 @@ Resources that a profile does not have: there is one node. The cores are CPU tim
 rounded up, the least that was used. The memory is `ASSUMED_MEMORY_BYTES`, or the used memory if
 that is more. The workload is the shape of the plan, never a text.
 
-Refused, each with one reason whatever the values: no run to its end, no wall time, no operators,
-operators without a name, commands alone, more operators or rows than a plan may have, anything
-that is not a number where one is expected.
+Refused, each with one reason independent of the values: no run to its end, no wall time, no
+operators, operators without a name, commands alone, more operators or rows than a plan may have,
+anything that is not a number where one is expected.
 """
 
 import hashlib
@@ -167,7 +167,7 @@ class OperatorTree:
 
     @property
     def rows_within(self) -> float:
-        """Factor, from 1 on, that the rows of all sources together are known within."""
+        """Return the factor, at least 1, within which the rows of all sources together are."""
         return math.sqrt(max(self._most_rows, 1.0) / max(self._least_rows, 1.0))
 
     def _read_tree(self, top: object) -> int | None:

@@ -23,7 +23,7 @@ DEFAULT_MEMORY_BYTES = 1024 * MIB  # spark.executor.memory by default
 UNIFIED_SHARE = 0.6  # of its memory that an executor's block manager counts (spark.memory.fraction)
 MAX_EXECUTORS = 5_000  # executors that are kept; the oldest that ended are dropped first
 MAX_CORES = 100_000  # of one executor; one that claims more is ignored
-MAX_RESOURCES = 20  # kinds of resources beside cores, such as GPUs
+MAX_RESOURCES = 20  # kinds of resources other than cores, such as GPUs
 MAX_REMOVALS = 1_000  # newest removals that are kept
 CLOCKS_APART = 60_000  # milliseconds; events are logged within a second or so
 
@@ -264,10 +264,10 @@ class Executors:
         """Return executors that run tasks of a profile, each with its part of the time."""
         if profile is not None and profile in self._profiles:
             is_of_tasks = not self._profiles[profile].of_executor
-            profile = 0 if is_of_tasks else profile  # it asks for no executors of its own
+            profile = 0 if is_of_tasks else profile  # it requests no executors of its own
         span = max(end - start, 1)
         every = [*self._ended, *self._present.values()]
-        if not self._newest and self._local_cores:  # local mode, told by its properties alone
+        if not self._newest and self._local_cores:  # local mode, which only its properties show
             memory = self._managed.get(DRIVER, 0) or DEFAULT_MEMORY_BYTES
             every = [_Executor(DRIVER, 0, DRIVER, self._local_cores, memory, 0)]
         last, lifetimes = start + span, list[_Lifetime]()

@@ -58,7 +58,7 @@ Line = tuple[int, bytes | None]
 class SkippedLines:
     """Lines that are skipped before they are copied.
 
-    Lines of tasks are counted by stage. The first line of each stage, which tells when it began, is
+    Lines of tasks are counted by stage. The first line of each stage, which shows when it began, is
     not skipped.
     """
 
@@ -138,7 +138,7 @@ class Events:
         self.skipped = replace(self.skipped, stages={})
 
     def skipped_ends(self, stage: int) -> int | None:
-        """Return how many task ends of a stage were skipped; None if nobody counted them."""
+        """Return how many task ends of a stage were skipped; None if they were not counted."""
         stages = self.skipped.stages
         key = b'{"Event":"SparkListenerTaskEnd","Stage ID":%d,' % stage
         return None if b"" in stages else stages.get(key, 0)

@@ -19,7 +19,7 @@ from fedperf_client.sources.spark.settings import SparkSettings, memory_setting
 
 LONGEST_LINE = 300  # most characters of a message that are shown
 EXECUTOR_REMOVED = "ExecutorRemoved"  # the end reason of a text about the removal of an executor
-_SIGNALS = 128  # an exit code above it tells the signal
+_SIGNALS = 128  # an exit code above it is this plus the signal
 # Characters of a message that are searched, and in which causes are searched; number of causes.
 _HEAD, _LONGEST, _MOST_CAUSES = 4000, 100_000, 3
 
@@ -37,7 +37,7 @@ _LAST_LINE = re.compile(
 )
 
 
-# End reasons of attempts that only failed if their text says so.
+# End reasons of attempts that count as failed only by their text.
 KILLED = frozenset({"TaskKilled", "TaskCommitDenied"})
 
 _OF_A_TASK = re.compile(r"Lost task|ExecutorLostFailure|\bexecutor \w+\)", re.IGNORECASE)
@@ -454,9 +454,9 @@ def _overhead(settings: SparkSettings) -> tuple[str, ...]:
     name = "spark.executor.memoryOverhead"
     if settings.runs_on("mesos"):
         name = "spark.mesos.executor.memoryOverhead"
-    elif settings.runs_on("k8s") and not settings.knows((2, 4)):
+    elif settings.runs_on("k8s") and not settings.has_version((2, 4)):
         name = "spark.kubernetes.executor.memoryOverhead"
-    elif not settings.knows((2, 3)):
+    elif not settings.has_version((2, 3)):
         name = "spark.yarn.executor.memoryOverhead"
     # The older name of a setting still counts where it is the only one.
     now = settings.size(name, 0) or settings.size("spark.yarn.executor.memoryOverhead", 0)
@@ -494,7 +494,7 @@ def _python(settings: SparkSettings) -> tuple[str, ...]:
 def _moving(settings: SparkSettings) -> tuple[str, ...]:
     """Return settings that move the blocks of an executor before it goes, or store them."""
     service = () if settings.runs_on("k8s") or settings.is_on(_SERVICE) else (_SERVICE,)
-    if not settings.knows((3, 1)):
+    if not settings.has_version((3, 1)):
         return tuple(f"{each}=true" for each in service)
     off = tuple(f"{each}=true" for each in _OFFERS if not settings.is_on(each))
     return (off or (_FALLBACK,)) + service
@@ -503,7 +503,7 @@ def _moving(settings: SparkSettings) -> tuple[str, ...]:
 def _scaled(settings: SparkSettings) -> tuple[str, ...]:
     """Return settings that keep executors whose shuffle files are still needed."""
     tracking = "spark.dynamicAllocation.shuffleTracking.enabled"
-    has_files = any(map(settings.is_on, (_SERVICE, tracking))) or not settings.knows((3, 0))
+    has_files = any(map(settings.is_on, (_SERVICE, tracking))) or not settings.has_version((3, 0))
     idle = "spark.dynamicAllocation.executorIdleTimeout"
     return (idle,) if has_files else (f"{tracking}=true", idle)
 
@@ -604,4 +604,4 @@ def _holds(settings: SparkSettings, word: str, value: str) -> bool:
     if word in ("on", "off"):
         return settings.runs_on(value) is (word == "on")
     major, minor = map(int, value.split("."))
-    return settings.knows((major, minor)) is (word == "since")
+    return settings.has_version((major, minor)) is (word == "since")

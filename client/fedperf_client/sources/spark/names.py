@@ -6,7 +6,7 @@ however the optimizer planned it. Exchanges, sorts, projections and the order of
 not count. The workload of a job without a query also has its call site.
 
 The display name is the description of a query or job. Where Spark only describes the bridge that
-called it, such as "count at NativeMethodAccessorImpl.java:0", the name tells what was read and
+called it, such as "count at NativeMethodAccessorImpl.java:0", the name lists what was read and
 written: "count of orders.parquet, customers -> daily". It holds names of tables and topics and
 the last parts of paths, without dates, partition values and the rest of an address.
 
@@ -58,7 +58,7 @@ def workload_of(application: str, shape: str, *, call_site: str = "") -> str:
 
 
 def is_interactive(name: str) -> bool:
-    """Return whether an application is a shell, whose name tells nothing about its jobs."""
+    """Return whether an application is a shell, whose name does not describe its jobs."""
     return _INTERACTIVE.fullmatch(name) is not None
 
 

@@ -136,7 +136,7 @@ def parse_name(name: str) -> NodeName:
 
 
 def grouping_kind(description: str) -> OperatorKind:
-    """Return the kind of an aggregation: whether it has keys, and functions beside them.
+    """Return the kind of an aggregation: whether it has keys, and functions in addition to them.
 
     Args:
         description: Spark's `simpleString`, such as `HashAggregate(keys=[], functions=[...])`.
@@ -150,7 +150,7 @@ def grouping_kind(description: str) -> OperatorKind:
 
 
 def limit_of(description: str) -> float | None:
-    """Return the rows that a limit lets through; None if the description does not tell."""
+    """Return the rows that a limit lets through; None if the description does not show it."""
     match = _LIMIT.match(_ACCELERATED.sub("", description[:_LONGEST_NAME]))
     return float(match[1]) if match else None
 

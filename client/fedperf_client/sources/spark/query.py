@@ -501,7 +501,7 @@ class SparkQuery:
 
     @property
     def end(self) -> int:
-        """The end, or that of the last stage; the start if neither is known."""
+        """Return the end, or that of the last stage; the start if the log has neither."""
         return max(self.ended_at or self.last_stage_at or 0, self.started_at)
 
     @property

@@ -1,10 +1,10 @@
 """Plans of jobs without a query, from the stages that ran.
 
-An operator is a call of Spark's API. RDDs of one call share a scope, whose name tells what it
-does. Names are only compared: numbers and kinds are kept. Between stages there is an exchange,
-whose rows and bytes were counted. What a job reads of an exchange of an earlier job counts as a
-table. Spark also counts the rows that a stage read at its sources and wrote. All other rows are
-propagated or estimated as in `plan`.
+An operator is a call of Spark's API. RDDs of one call share a scope, whose name describes
+what it does. Names are only compared: numbers and kinds are kept. Between stages there is an
+exchange, whose rows and bytes were counted. What a job reads of an exchange of an earlier job
+counts as a table. Spark also counts the rows that a stage read at its sources and wrote. All other
+rows are propagated or estimated as in `plan`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -250,7 +250,7 @@ def _steps(stages: Sequence[StageRun]) -> dict[_Place, _Step]:
             is_source = sources == {rdd.scope}
             kind = None if rdd.number in inner or is_moved else rdd.kind
             if not rdd.parents and rdd.kind in (None, OperatorKind.OTHER):
-                kind = OperatorKind.TABLE_SOURCE  # rows come from it, whatever its name
+                kind = OperatorKind.TABLE_SOURCE  # rows come from it, for any name
             step = _Step(
                 kind,
                 tuple(fetched[p][0] if p in fetched else (_RDD, p) for p in rdd.parents),

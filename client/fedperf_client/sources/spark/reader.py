@@ -502,7 +502,7 @@ class Reader:
             if query.is_job:
                 query.ended_at = query.last_stage_at or self.application.latest
             self._finish(query)
-        elif number >= self._next_job:  # its start was dropped: nobody knows whose tasks it had
+        elif number >= self._next_job:  # its start was dropped, so its tasks are unknown
             self._next_job, alone = number + 1, self._running.alone
             if alone is not None:
                 alone.jobs, alone.was_alone, alone.is_incomplete = alone.jobs + 1, False, True

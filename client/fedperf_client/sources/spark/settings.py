@@ -79,7 +79,7 @@ class SparkSettings:
     @property
     def is_adaptive(self) -> bool:
         """Return whether queries are replanned while they run (AQE)."""
-        is_default = bool(self.version) and self.knows(ADAPTIVE_BY_DEFAULT)
+        is_default = bool(self.version) and self.has_version(ADAPTIVE_BY_DEFAULT)
         return self.is_on("spark.sql.adaptive.enabled", default=is_default)
 
     @property
@@ -87,7 +87,7 @@ class SparkSettings:
         """The setting that turns AQE on, unless it is on."""
         return () if self.is_adaptive else ("spark.sql.adaptive.enabled=true",)
 
-    def knows(self, since: tuple[int, int]) -> bool:
+    def has_version(self, since: tuple[int, int]) -> bool:
         """Return whether Spark is of this version or newer; True if its version is unknown."""
         match = _VERSION.match(self.version)
         return match is None or (int(match[1]), int(match[2])) >= since

@@ -134,7 +134,7 @@ def _held_out_predictions(
     nothing_fetched = FetchedModels(Path())
     mix = fit_personalized_ensemble(
         history,
-        nothing_fetched.starts(),
+        nothing_fetched.base_models(),
         nothing_fetched.learners(),
         seed=seed,
         confidence_level=LEVEL,

@@ -222,7 +222,7 @@ NOTHING = History((), (), np.zeros(0))
 
 def shipped_model() -> PredictLog:
     """Return the pretrained model."""
-    return FetchedModels(Path()).starts()[PUBLIC]
+    return FetchedModels(Path()).base_models()[PUBLIC]
 
 
 def with_pretrained_model(

@@ -158,7 +158,7 @@ def test_doctor_on_healthy_data_directory_passes_all_checks_and_adds_no_files(ho
     assert [each for each in found if each.verdict is not Severity.OK] == []
     assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
-    for fact in ("3 runs of 3 workloads, schema 6", "flwr 1.41.2", "there:1 answers"):
+    for fact in ("3 runs of 3 workloads, schema 6", "flwr 1.41.2", "there:1 responds"):
         assert fact in said
     assert {path.name for path in contents(home.directory)} == before
 
@@ -293,7 +293,7 @@ def test_doctor_warns_of_certificate_expiring_within_a_month(home: Home) -> None
 @pytest.mark.parametrize(
     ("status", "verdict", "said"),
     [
-        (answering(NOW + timedelta(seconds=59)), Severity.OK, "answers"),
+        (answering(NOW + timedelta(seconds=59)), Severity.OK, "responds"),
         (answering(NOW - timedelta(seconds=61)), Severity.WARNING, "61 s"),
         (answering(NOW + timedelta(seconds=301)), Severity.PROBLEM, "301 s behind"),
         (failing(ExchangeError("no coordinator answers")), Severity.WARNING, "no coordinator"),

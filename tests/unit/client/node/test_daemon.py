@@ -234,7 +234,7 @@ class Scene:
             "query": make_linearized_query(),
         }
         request = TrainRequest(**{**values, **changes})  # type: ignore[arg-type]
-        return self.participant.answer(request, now=self.now)
+        return self.participant.handle(request, now=self.now)
 
     def ask_at(self, hours: float, **changes: object) -> SignedRelease:
         """Send a train request at that hour and return the reply.

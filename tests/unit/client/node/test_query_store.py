@@ -39,7 +39,7 @@ def test_linear_query_is_fetched_once_and_survives_a_restart(tmp_path: Path) -> 
     questions.fetch(DIRECTED)
     again = QueryStore(tmp_path, PERIOD, coordinator)
     again.fetch(DIRECTED)
-    kept = again.answerable(DIRECTED, reference_version=1)
+    kept = again.current(DIRECTED, reference_version=1)
     assert kept is not None
     assert encode_cell_query(kept) == encode_cell_query(make_cell_query())
     assert coordinator.asked == [DIRECTED] * 2
@@ -57,7 +57,7 @@ def test_unacceptable_linear_query_is_rejected_once(
 ) -> None:
     coordinator = Coordinator(answer)
     questions = QueryStore(tmp_path, PERIOD, coordinator)
-    with pytest.raises(QueryRejectedError, match="report-0-1 is not answered"):
+    with pytest.raises(QueryRejectedError, match="report-0-1 is not evaluated"):
         questions.fetch(DIRECTED)
     questions.fetch(DIRECTED)
     assert coordinator.asked == [DIRECTED]
@@ -70,9 +70,9 @@ def test_linear_query_about_another_model_is_rejected_once_until_it_is_fetched(
     questions = QueryStore(tmp_path, PERIOD, Coordinator(make_cell_query(reference_version=4)))
     questions.fetch(DIRECTED)
     with pytest.raises(QueryRejectedError, match="model version 4, here is 1"):
-        questions.answerable(DIRECTED, reference_version=1)
-    assert questions.answerable(DIRECTED, reference_version=1) is None
-    assert questions.answerable(DIRECTED, reference_version=4) is not None
+        questions.current(DIRECTED, reference_version=1)
+    assert questions.current(DIRECTED, reference_version=1) is None
+    assert questions.current(DIRECTED, reference_version=4) is not None
 
 
 def test_damaged_query_file_is_fetched_again(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_encoded_executions_are_recomputed_after_pretrained_model_changes(
         for start in ("ships", "seeded"):
             if start == "seeded":
                 install_start(tmp_path, monkeypatch)
-            found = load_encoded_executions(store).start
+            found = load_encoded_executions(store).pretrained_log_seconds
             np.testing.assert_allclose(found, predictor(load_pretrained_model())(asked), rtol=1e-5)
             seen.append(found)
     assert not np.allclose(seen[0], seen[1])

@@ -60,7 +60,7 @@ def test_encode_calls_pretrained_model_once_for_all_queries() -> None:
     assert len(calls) == 1
     assert samples.cells.tolist() == [cell_of(q.plan).index for q in questions]
     taken = samples.take(np.array([5, 2]))
-    np.testing.assert_array_equal(taken.starts["shared"], [5.0, 2.0])
+    np.testing.assert_array_equal(taken.base_predictions["shared"], [5.0, 2.0])
     np.testing.assert_array_equal(taken.features, samples.features[[5, 2]])
 
 

@@ -32,7 +32,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FetchedModels:
 def test_fetched_models_before_joining_contain_only_pretrained_model(models: FetchedModels) -> None:
     assert (models.shared_version, models.reference_version) == (0, 0)
     assert models.reference().model_version == 1
-    assert set(models.starts()) == {PUBLIC, REFERENCE}
+    assert set(models.base_models()) == {PUBLIC, REFERENCE}
     assert not models.correction().covariance.any()
     assert not models.directory.exists()
 
@@ -42,7 +42,7 @@ def test_fetched_models_are_used_for_prediction(models: FetchedModels) -> None:
     models.keep_reference(encode_checkpoint(seeded_checkpoint(9, version=2)))
     assert (models.shared_version, models.reference().model_version) == (4, 2)
     questions = draw_questions(np.random.default_rng(0), 5)
-    answers = {name: start(questions) for name, start in models.starts().items()}
+    answers = {name: start(questions) for name, start in models.base_models().items()}
     assert set(answers) == {PUBLIC, REFERENCE, SHARED}
     assert not np.allclose(answers[SHARED], answers[PUBLIC])
     assert not np.allclose(answers[REFERENCE], answers[PUBLIC])

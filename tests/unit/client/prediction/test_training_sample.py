@@ -23,7 +23,7 @@ def columns(count: int) -> ExecutionTable:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_LEARNT", 60)
+    monkeypatch.setattr(module, "MOST_TRAINING_RUNS", 60)
 
 
 def test_training_sample_of_few_executions_contains_all() -> None:

@@ -220,7 +220,7 @@ def test_ledger_restored_from_backup_refuses_charges_until_reconciled(
     ledger.commit(report_key(1), BYTES)
     backup.replace(ledger.path)
     restored = PrivacyLedger.open(ledger.path)
-    with pytest.raises(LedgerDisagreesError, match="says 2 charges, the ledger holds 1"):
+    with pytest.raises(LedgerDisagreesError, match="holds 2 charges, the ledger holds 1"):
         restored.reserve(report_key(1), open_at(1))
     lost = restored.reconcile(open_at(1))
     assert set(lost) == {report_key(1), update_key(0), update_key(1)}

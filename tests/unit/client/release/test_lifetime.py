@@ -123,7 +123,7 @@ def test_period_whose_ledger_and_counter_are_lost_cannot_begin_again(tmp_path: P
     ledger.reserve(report_key(0), open_at(0))
     ledger.path.unlink()
     counter_path(ledger.path).unlink()
-    with pytest.raises(StorageError, match="the lifetime record says that its period began"):
+    with pytest.raises(StorageError, match="the lifetime record holds its period"):
         begin(tmp_path, 0)
 
 
@@ -169,7 +169,7 @@ def test_lifetime_record_restored_from_backup_is_detected_and_reconciled(tmp_pat
     shutil.copy(lifetime_path(tmp_path), backup)
     second, third = begin(tmp_path, 1), begin(tmp_path, 2)
     backup.replace(lifetime_path(tmp_path))
-    with pytest.raises(LifetimeDisagreesError, match="says 3 periods, the ledger holds 1"):
+    with pytest.raises(LifetimeDisagreesError, match="holds 3 periods, the ledger holds 1"):
         begin(tmp_path, 3)
     _, lost = reconcile_lifetime([first, second, third], NARROW)
     assert [each.ledger for each in lost] == ["ledger-1.sqlite", "ledger-2.sqlite"]

@@ -23,13 +23,13 @@ def at(*points: int) -> EncodedQueries:
 
 def test_pretrained_with_posterior_without_executions_predicts_the_shared_mean() -> None:
     fitted = PretrainedWithPosterior(COVARIANCE).fit(at(), np.zeros(0))
-    np.testing.assert_allclose(fitted(at(0, 7)), at(0, 7).starts[REFERENCE])
+    np.testing.assert_allclose(fitted(at(0, 7)), at(0, 7).base_predictions[REFERENCE])
 
 
 def test_pretrained_with_posterior_correction_decreases_with_distance() -> None:
     own = at(0)
-    fitted = PretrainedWithPosterior(COVARIANCE).fit(own, own.starts[REFERENCE] + 0.6)
-    corrections = fitted(at(0, 8, 29)) - at(0, 8, 29).starts[REFERENCE]
+    fitted = PretrainedWithPosterior(COVARIANCE).fit(own, own.base_predictions[REFERENCE] + 0.6)
+    corrections = fitted(at(0, 8, 29)) - at(0, 8, 29).base_predictions[REFERENCE]
     assert 0.6 >= corrections[0] > corrections[1] > corrections[2]
 
 
@@ -37,8 +37,10 @@ def test_pretrained_with_posterior_of_smaller_covariance_moves_less() -> None:
     own = at(15)
 
     def moved(scale: float) -> float:
-        fitted = PretrainedWithPosterior(scale * COVARIANCE).fit(own, own.starts[REFERENCE] + 0.5)
-        return float(fitted(own)[0] - own.starts[REFERENCE][0])
+        fitted = PretrainedWithPosterior(scale * COVARIANCE).fit(
+            own, own.base_predictions[REFERENCE] + 0.5
+        )
+        return float(fitted(own)[0] - own.base_predictions[REFERENCE][0])
 
     assert 0 < moved(1e-3) < moved(1.0) <= 0.5
 
@@ -46,9 +48,9 @@ def test_pretrained_with_posterior_of_smaller_covariance_moves_less() -> None:
 def test_pretrained_with_posterior_learns_dependence_outside_the_covariance() -> None:
     own, asked = at(*range(0, POINTS, 3)), at(*range(1, POINTS, 3))
     fitted = PretrainedWithPosterior(1e-4 * np.eye(POINTS)).fit(
-        own, own.starts[REFERENCE] + ACROSS[own.cells]
+        own, own.base_predictions[REFERENCE] + ACROSS[own.cells]
     )
-    left = fitted(asked) - asked.starts[REFERENCE] - ACROSS[asked.cells]
+    left = fitted(asked) - asked.base_predictions[REFERENCE] - ACROSS[asked.cells]
     assert np.abs(left).max() < 0.1
 
 
@@ -57,11 +59,13 @@ def test_pretrained_with_posterior_recovers_level_from_noisy_executions() -> Non
     level, noise = 0.2, 0.6 * np.random.default_rng(3).standard_normal(10)
     moved = [
         float(
-            PretrainedWithPosterior(COVARIANCE).fit(own, own.starts[REFERENCE] + errors)(at(15))[0]
+            PretrainedWithPosterior(COVARIANCE).fit(own, own.base_predictions[REFERENCE] + errors)(
+                at(15)
+            )[0]
         )
         for errors in (np.full(10, level), level + noise - noise.mean())
     ]
-    start = at(15).starts[REFERENCE][0]
+    start = at(15).base_predictions[REFERENCE][0]
     assert moved[0] - start == pytest.approx(level, abs=0.02)
     assert abs(moved[1] - start) < 0.15
 
@@ -72,7 +76,7 @@ def test_pretrained_with_posterior_beats_uncorrected_model_if_covariance_holds()
     gains = []
     for _ in range(40):
         error = rng.multivariate_normal(np.zeros(POINTS), COVARIANCE)
-        truth = everything.starts[REFERENCE] + error
+        truth = everything.base_predictions[REFERENCE] + error
         rows = rng.choice(POINTS, 5, replace=False)
         measured = truth[rows] + 0.1 * rng.standard_normal(5)
         own = everything.take(rows)

@@ -16,7 +16,7 @@ def test_cpu_meter_charges_time_to_the_innermost_side() -> None:
         pass
     with meter.of(Side.MEMBERS):
         pass
-    assert meter.seconds == {Side.NOBODY: 65.0, Side.COORDINATOR: 42.0, Side.MEMBERS: 148.0}
+    assert meter.seconds == {Side.IDLE: 65.0, Side.COORDINATOR: 42.0, Side.MEMBERS: 148.0}
 
 
 def test_scale_targets_require_a_thousand_organizations() -> None:

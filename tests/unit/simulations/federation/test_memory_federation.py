@@ -13,9 +13,9 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_client.release.accountant import PrivacyBudget
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_memory.histories import (
-    Answers,
+    ContributionCache,
     HistoryCompute,
-    SharedAnswers,
+    SharedContributions,
     UnknownTaskError,
 )
 from fedperf_memory.memory_federation import (
@@ -58,7 +58,7 @@ def new_participant(name: str, **changes: object) -> NewMember:
         "budget": PrivacyBudget(5.0, 1e-5),
         "schedule": SCHEDULE,
         "noise": noise_of([1], 0),
-        "compute": HistoryCompute(NOTHING, SharedAnswers(), clock),
+        "compute": HistoryCompute(NOTHING, SharedContributions(), clock),
     }
     return NewMember(name, **{**values, **changes})  # type: ignore[arg-type]
 
@@ -119,7 +119,7 @@ def test_memory_federation_participants_report_on_initial_model_unless_offline(
 
 
 def test_history_compute_of_unknown_task_is_refused() -> None:
-    compute = HistoryCompute(NOTHING, SharedAnswers(), Clock(START))
+    compute = HistoryCompute(NOTHING, SharedContributions(), Clock(START))
     with pytest.raises(UnknownTaskError):
         compute(lambda: 1)
 
@@ -140,7 +140,7 @@ def test_shared_results_are_computed_once_per_subject_and_graph() -> None:
 
         return answer
 
-    answers = Answers()
+    answers = ContributionCache()
     assert answers.of("a", [one], begin) == ["ONE"]
     assert answers.of("a", [other, one], begin) == ["OTHER", "ONE"]
     assert answers.of("b", [one, other], begin) == ["ONE", "OTHER"]

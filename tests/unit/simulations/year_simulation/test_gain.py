@@ -9,7 +9,7 @@ from fedperf_client.prediction.fetched_models import FetchedModels
 from fedperf_memory.year_simulation.year import (
     ALONE,
     JOINED,
-    WITH_START,
+    WITH_PRETRAINED,
     ErrorChange,
     LocalGain,
     LocalHistory,
@@ -44,11 +44,11 @@ def test_error_change_of_one_workload_has_no_interval() -> None:
 
 def test_local_gain_compares_joined_with_every_available_predictor() -> None:
     none = np.full(40, np.nan)
-    errors = {ALONE: none, WITH_START: ERRORS, JOINED: ERRORS - 0.05}
+    errors = {ALONE: none, WITH_PRETRAINED: ERRORS, JOINED: ERRORS - 0.05}
     gain = LocalGain.of(errors, WORKLOADS, training=0)
-    assert list(gain.errors) == [WITH_START, JOINED]
-    assert list(gain.changes) == [WITH_START]
-    assert gain.errors[WITH_START] == pytest.approx(np.exp(np.median(ERRORS)))
+    assert list(gain.errors) == [WITH_PRETRAINED, JOINED]
+    assert list(gain.changes) == [WITH_PRETRAINED]
+    assert gain.errors[WITH_PRETRAINED] == pytest.approx(np.exp(np.median(ERRORS)))
     assert (gain.test, gain.workloads) == (40, 20)
 
 

@@ -13,7 +13,7 @@ from fedperf_memory.year_simulation.presentation import YearView
 from fedperf_memory.year_simulation.year import (
     ALONE,
     JOINED,
-    WITH_START,
+    WITH_PRETRAINED,
     ErrorChange,
     LocalGain,
     LocalHistory,
@@ -50,11 +50,11 @@ GAIN = LocalGain(
     training=150,
     test=60,
     workloads=50,
-    errors={ALONE: 1.4, WITH_START: 1.3, JOINED: 1.5},
-    means={ALONE: 2.0, WITH_START: 1.82, JOINED: 1.8},
+    errors={ALONE: 1.4, WITH_PRETRAINED: 1.3, JOINED: 1.5},
+    means={ALONE: 2.0, WITH_PRETRAINED: 1.82, JOINED: 1.8},
     changes={
         ALONE: ErrorChange(-10.0, (-15.0, -5.0)),
-        WITH_START: ErrorChange(-1.0, (-3.0, 1.0)),
+        WITH_PRETRAINED: ErrorChange(-1.0, (-3.0, 1.0)),
     },
 )
 YEAR = SimulatedYear(

@@ -190,7 +190,7 @@ def test_probability_within_invalid_deadline_is_refused() -> None:
     (EvidenceSource.OTHER_RESOURCES, 1, "1 own run of it on other resources"),
     (EvidenceSource.OTHER_RESOURCES, 2, "2 own runs of it on other resources"),
     (EvidenceSource.OWN_JOBS, 0, "own jobs of its kind"),
-    (EvidenceSource.START, 0, "the pretrained model"),
+    (EvidenceSource.PRETRAINED, 0, "the pretrained model"),
 ])  # fmt: skip
 def test_evidence_text_names_source_and_number_of_runs(
     source: EvidenceSource, runs: int, text: str

@@ -36,12 +36,14 @@ def of_history(executions: list[Execution]) -> LearnerPool:
 
 def test_training_data_from_columns_equals_that_from_executions() -> None:
     home, same = of_columns(OWN), of_history(OWN)
-    known = home.with_features(same.training.samples.features, {PUBLIC: home.table.start})
+    known = home.with_features(
+        same.training.samples.features, {PUBLIC: home.table.pretrained_log_seconds}
+    )
     np.testing.assert_array_equal(known.log_seconds, same.training.log_seconds)
     np.testing.assert_array_equal(known.groups, same.training.groups)
     np.testing.assert_array_equal(known.samples.cells, same.training.samples.cells)
     np.testing.assert_array_equal(
-        known.samples.starts[PUBLIC], same.training.samples.starts[PUBLIC]
+        known.samples.base_predictions[PUBLIC], same.training.samples.base_predictions[PUBLIC]
     )
     np.testing.assert_array_equal(known.places.size, same.training.places.size)
     np.testing.assert_array_equal(known.places.scale, same.training.places.scale)

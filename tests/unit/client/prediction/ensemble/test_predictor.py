@@ -421,7 +421,7 @@ def test_prediction_without_executions_has_pretrained_interval() -> None:
         History((), (), np.zeros(0)), {PUBLIC: excellent}, public_learners()
     )
     [found] = own.predict(HISTORY.queries[:1])
-    assert found.evidence.source is EvidenceSource.START
+    assert found.evidence.source is EvidenceSource.PRETRAINED
     assert found.extrapolating
     ratio = found.upper_seconds / found.median_seconds
     assert np.log(ratio) == pytest.approx(pretrained_half_width(HISTORY.queries[0]))
@@ -479,10 +479,10 @@ def test_evidence_is_local_jobs_where_they_outperform_the_pretrained_model() -> 
     asked = draw_questions(np.random.default_rng(5), 20)
     assert {each.evidence.source for each in own.predict(asked)} <= {
         EvidenceSource.OWN_JOBS,
-        EvidenceSource.OWN_JOBS_AND_START,
+        EvidenceSource.OWN_JOBS_AND_PRETRAINED,
     }
     elsewhere = [PlanOnCluster(on_spark(each.plan), each.cluster) for each in asked]
-    assert {each.evidence.source for each in own.predict(elsewhere)} == {EvidenceSource.START}
+    assert {each.evidence.source for each in own.predict(elsewhere)} == {EvidenceSource.PRETRAINED}
     joined = fit_personalized_ensemble(
         few, {SHARED: garbage(1), REFERENCE: garbage(2)}, joined_learners()
     )

@@ -63,7 +63,7 @@ def test_cell_corrected_model_without_executions_applies_coordinator_correction(
     learner = CellCorrectedModel(CellCorrection(mean, 0.1 * np.eye(CELLS)))
     nothing, asked = draw_samples(0)[0], draw_samples(9)[0]
     answers = learner.fit(nothing, np.zeros(0))(asked)
-    np.testing.assert_allclose(answers - asked.starts[REFERENCE], mean[asked.cells])
+    np.testing.assert_allclose(answers - asked.base_predictions[REFERENCE], mean[asked.cells])
 
 
 def test_cell_corrected_model_approaches_local_residuals_with_more_executions() -> None:
@@ -71,9 +71,13 @@ def test_cell_corrected_model_approaches_local_residuals_with_more_executions() 
     distances = []
     for count in (1, 10, 300):
         samples, _ = draw_samples(count)
-        own = samples.starts[REFERENCE] - 0.5
+        own = samples.base_predictions[REFERENCE] - 0.5
         distances.append(
-            float(np.mean(learner.fit(samples, own)(samples) - samples.starts[REFERENCE] + 0.5))
+            float(
+                np.mean(
+                    learner.fit(samples, own)(samples) - samples.base_predictions[REFERENCE] + 0.5
+                )
+            )
         )
     assert distances[0] > distances[1] > distances[2]
     assert abs(distances[2]) < 0.1
@@ -81,21 +85,26 @@ def test_cell_corrected_model_approaches_local_residuals_with_more_executions() 
 
 def test_cell_corrected_model_limits_influence_of_one_outlier() -> None:
     samples, _ = draw_samples(5)
-    calm = samples.starts[REFERENCE] + 0.1
+    calm = samples.base_predictions[REFERENCE] + 0.1
     wild = calm + np.array([0, 0, 6.0, 0, 0])
-    learner = CellCorrectedModel(CellCorrection.nothing_known())
-    moved = [learner.fit(samples, own)(samples) - samples.starts[REFERENCE] for own in (calm, wild)]
+    learner = CellCorrectedModel(CellCorrection.uninformative())
+    moved = [
+        learner.fit(samples, own)(samples) - samples.base_predictions[REFERENCE]
+        for own in (calm, wild)
+    ]
     assert np.abs(moved[1] - moved[0]).mean() < 0.3
 
 
 def test_cell_corrected_model_with_certain_prior_moves_less() -> None:
     samples, _ = draw_samples(30)
-    own = samples.starts[REFERENCE] + 1.0
+    own = samples.base_predictions[REFERENCE] + 1.0
 
     def correction(variance: float) -> float:
         prior = CellCorrection(np.zeros(CELLS), variance * np.eye(CELLS))
         learnt = CellCorrectedModel(prior).fit(samples.take(np.arange(3)), own[:3])
-        return float(np.mean(learnt(samples.take(np.arange(3))) - samples.starts[REFERENCE][:3]))
+        return float(
+            np.mean(learnt(samples.take(np.arange(3))) - samples.base_predictions[REFERENCE][:3])
+        )
 
     assert 0 < correction(1e-6) < correction(1.0) < 1.0
 
@@ -169,8 +178,8 @@ def test_residual_process_reduces_error_of_its_base_learner() -> None:
     ]
     assert left[1] < left[0]
     assert ResidualProcess(UncorrectedModel(SHARED)).name == "shared+process"
-    assert ResidualProcess(UncorrectedModel(SHARED)).start == SHARED
+    assert ResidualProcess(UncorrectedModel(SHARED)).base_model == SHARED
 
 
 def test_table_learners_use_no_pretrained_model() -> None:
-    assert all(each.start is None for each in table_learners(layout()))
+    assert all(each.base_model is None for each in table_learners(layout()))

@@ -44,8 +44,10 @@ def test_probability_faster_discounts_correlated_errors() -> None:
 
 def test_probability_faster_includes_startup_seconds() -> None:
     first, second = answer(0.01), answer(0.02)
-    assert probability_faster(first, second, starts=(5.0, 0.0)) < 0.01
-    assert probability_faster(first, second, starts=(5.0, 5.0)) == pytest.approx(0.5, abs=0.3)
+    assert probability_faster(first, second, startup_seconds=(5.0, 0.0)) < 0.01
+    assert probability_faster(first, second, startup_seconds=(5.0, 5.0)) == pytest.approx(
+        0.5, abs=0.3
+    )
 
 
 def test_probability_faster_with_rates_compares_costs() -> None:

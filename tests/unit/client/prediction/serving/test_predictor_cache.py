@@ -177,7 +177,7 @@ def test_predictor_without_executions_marks_every_prediction_extrapolating(
     models = FetchedModels(tmp_path / "models")
     with ExecutionStore.open(tmp_path / "empty.sqlite") as store:
         found = load_or_fit(tmp_path / "file", store, models).predictor.predict(ASKED)
-    start = np.exp(models.starts()[PUBLIC](ASKED))
+    start = np.exp(models.base_models()[PUBLIC](ASKED))
     np.testing.assert_allclose([each.median_seconds for each in found], start)
     assert all(each.extrapolating for each in found)
 
@@ -186,7 +186,7 @@ def test_predictor_without_executions_marks_every_prediction_extrapolating(
 def test_predictor_cache_keeps_weights_until_tenth_more_runs_and_adds_new_runs(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_data, "MOST_LEARNT", 20)
+    monkeypatch.setattr(training_data, "MOST_TRAINING_RUNS", 20)
     place.add(2, 11)  # 23 rows; 20 of the first 22 are sampled
     _, before = place.answered()
     assert len(before.predictor.pool.training) == 20

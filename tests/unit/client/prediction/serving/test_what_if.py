@@ -211,7 +211,7 @@ def test_p90_discontinuity_note_appears_only_if_evidence_sources_differ() -> Non
     assert str(p90_discontinuity_note(resting(moved, own, moved))).startswith(
         "P90 of 8 cores is from own"
     )
-    for same in ((own, own), (moved, moved), (own,), (own, EvidenceSource.START)):
+    for same in ((own, own), (moved, moved), (own,), (own, EvidenceSource.PRETRAINED)):
         assert p90_discontinuity_note(resting(*same)) is None
 
 
