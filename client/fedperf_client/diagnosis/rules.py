@@ -173,7 +173,7 @@ def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
         return None
     idle, total = whole.idle_core_milliseconds / 1000, cores * seconds
     session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
-    who = "people who thought, or were gone" if session else "the driver's own code, or waiting"
+    who = "the session waited for its user" if session else "the driver ran own code, or waited"
     back, conf = _against_idleness(whole.settings)
     longest = whole.longest_gaps
     gaps = ", ".join(
@@ -421,7 +421,10 @@ def _more_partitions(stage: StageAttempt, settings: SparkSettings) -> tuple[str,
             "Spark reads the columns from files, which no setting splits: give a schema, or read "
             "a table of the catalogue"
         ), conf
-    return "more partitions where the code makes them; else fewer cores do as well here", conf
+    return (
+        "use more partitions if your code sets their number; otherwise fewer cores are as fast",
+        conf,
+    )
 
 
 TINY_MILLISECONDS = 100.0  # a shorter task that reads nothing is mostly its start

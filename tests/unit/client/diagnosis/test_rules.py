@@ -150,7 +150,7 @@ def test_few_tasks_rule_for_schema_inference_suggests_a_schema(tmp_path: Path) -
     log = started().opened().stage(one, name="parquet at Load.scala:3").closed()
     assert "give a schema" in found_in(log, tmp_path)[Symptom.FEW_TASKS].advice
     own = found_in(log_of(one), tmp_path)[Symptom.FEW_TASKS].advice
-    assert own.startswith("more partitions where the code makes them")
+    assert own.startswith("use more partitions if your code sets their number")
 
 
 def test_cpu_time_of_many_short_tasks_is_not_rounded_away(tmp_path: Path) -> None:
