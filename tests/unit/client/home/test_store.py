@@ -180,7 +180,7 @@ def test_open_of_newer_schema_is_refused_with_both_versions(path: Path) -> None:
     newer = sqlite3.connect(path)
     newer.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     newer.close()
-    with pytest.raises(StorageError, match=f"schema {SCHEMA_VERSION + 1}.*knows {SCHEMA_VERSION}"):
+    with pytest.raises(StorageError, match=f"schema {SCHEMA_VERSION + 1}.*reads {SCHEMA_VERSION}"):
         ExecutionStore.open(path)
 
 
