@@ -5,6 +5,7 @@
 `PARTS` may not be part of an identifier (`felt`, `_felt_at`, `FeltSums`). `NAMES` may not be an
 identifier: a participle says what happened to a thing, and not what it is. `PHRASES` may not stand
 on a page, in a docstring or in a message. A docstring does not begin with a word of `OPENINGS`.
+A test is named by its unit, not by a word of `TEST_OPENINGS`.
 Beside each is the term to use. `--counts` prints how often each occurs. The program ends with 1
 if any does.
 """
@@ -92,6 +93,8 @@ PHRASES = {
 OPENINGS = ("As", "Of", "That", "What", "Who", "Whose", "The same")
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+TEST_OPENINGS = tuple("a an the what whatever who whoever nobody nothing of it".split())
+_MISNAMED = re.compile(rf"test_(?:{'|'.join(TEST_OPENINGS)})_")
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -132,6 +135,13 @@ def replaced_in_module(source: str) -> Iterator[tuple[int, str, str, str]]:
             if re.match(rf"{opening}\b", text):
                 first = text.partition("\n")[0]
                 yield line, first, f'docstring "{opening} ..."', "a subject and a verb"
+
+
+def misnamed_tests(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and name of every test that does not begin with its unit."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and _MISNAMED.match(node.name):
+            yield node.lineno, node.name
 
 
 def replaced_phrases(text: str, *, is_page: bool) -> Iterator[tuple[int, str]]:
@@ -183,6 +193,12 @@ def main() -> int:
         for line, phrase in replaced_phrases(source, is_page=is_page):
             counts[phrase] += 1
             lines.append(f"{place}:{line}: {phrase} -> {PHRASES[phrase]}")
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        if any(path.is_relative_to(folder) for folder in folders):
+            for line, name in misnamed_tests(path.read_text(encoding="utf-8")):
+                counts["test name"] += 1
+                place = path.relative_to(ROOT)
+                lines.append(f"{place}:{line}: {name} -> test_<unit>_<condition>_<outcome>")
     if options.counts:
         lines = [f"{count:5} {word}" for word, count in counts.most_common()]
     print(*lines, sep="\n", end="\n" if lines else "")
