@@ -93,7 +93,9 @@ PHRASES = {
 OPENINGS = ("As", "Of", "That", "What", "Who", "Whose", "The same")
 
 _PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-TEST_OPENINGS = tuple("a an the what whatever who whoever nobody nothing of it".split())
+TEST_OPENINGS = tuple(
+    ["a", "an", "the", "what", "whatever", "who", "whoever", "nobody", "nothing", "of", "it"]
+)
 _MISNAMED = re.compile(rf"test_(?:{'|'.join(TEST_OPENINGS)})_")
 
 
