@@ -5,7 +5,7 @@ The coordinator is a fake that fails on demand. Ledger, gate, noise, store and r
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -49,6 +49,7 @@ from fedperf_shared.exchange import (
     Status,
     TrainRequest,
 )
+from fedperf_shared.execution import Execution
 from fedperf_shared.identity import new_private_key, sign
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION
 from fedperf_shared.model.checkpoint import encode_checkpoint
@@ -278,14 +279,27 @@ def order_of_drawing(monkeypatch: pytest.MonkeyPatch, slots: object) -> list[str
     return drawn
 
 
-@pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    install_start(tmp_path, monkeypatch)
-    home = Home(tmp_path / "home")
+def make_scene(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executions: Iterable[Execution] | None = None,
+    *,
+    policy: Policy = POLICY,
+    schedule: Schedule = SCHEDULE,
+) -> Scene:
+    """Return an organization with these executions, or with five."""
+    directory.mkdir(exist_ok=True)
+    install_start(directory, monkeypatch)
+    home = Home(directory / "home")
     home.create("")
     with ExecutionStore.open(home.store) as store:
-        store.add([make_execution(number) for number in range(5)])
-    return Scene(home)
+        store.add(map(make_execution, range(5)) if executions is None else executions)
+    return Scene(home, policy, schedule)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    return make_scene(tmp_path, monkeypatch)
 
 
 def test_report_is_drawn_when_its_slot_opens_and_sent_at_its_time(scene: Scene) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.exchange import ExchangeError, RefusedByCoordinatorError
 from fedperf_client.node.updates import RequestRefusedError
 from fedperf_client.release.decisions import Decisions, DecisionTooLateError, Outcome
@@ -15,9 +13,8 @@ from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import Policy, ReleaseMode
 from fedperf_shared.releases.release import SlotKey
-from tests.unit.client.executions import START, make_execution
-from tests.unit.client.node.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene
-from tests.unit.client.pretrained_model import install_start
+from tests.unit.client.executions import START
+from tests.unit.client.node.test_daemon import HOUR, POLICY, REPORT, UPDATE, Scene, make_scene
 
 ASKING = replace(POLICY, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
 NEVER = replace(POLICY, residual_report=ReleaseMode.NEVER, model_update=ReleaseMode.NEVER)
@@ -26,19 +23,7 @@ APPROVED, WITHHELD = Outcome.APPROVED, Outcome.WITHHELD
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    return make_scene(tmp_path, monkeypatch)
-
-
-def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    directory.mkdir(exist_ok=True)
-    install_start(directory, monkeypatch)
-    home = Home(directory / "home")
-    home.create("")
-    with ExecutionStore.open(home.store) as store:
-        store.add([make_execution(number) for number in range(5)])
-    scene = Scene(home, ASKING)
-
-    return scene
+    return make_scene(tmp_path, monkeypatch, policy=ASKING)
 
 
 def decide(scene: Scene, verdict: Outcome, hours: float, key: SlotKey = REPORT) -> None:
@@ -135,7 +120,9 @@ def traffic(scene: Scene) -> list[tuple[datetime, str]]:
 def test_withheld_report_changes_no_other_traffic(
     withheld_at: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_scene, kept_scene = (make_scene(tmp_path / name, monkeypatch) for name in ("a", "b"))
+    open_scene, kept_scene = (
+        make_scene(tmp_path / name, monkeypatch, policy=ASKING) for name in ("a", "b")
+    )
     open_scene.policy = POLICY
     open_scene.restart()
     if withheld_at is not None:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from fedperf_client.contributions.local_sums import label_executions, workload_residuals
-from fedperf_client.home.config import Home
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.exchange import ExchangeError
 from fedperf_client.release.decisions import Decisions, Outcome
@@ -30,9 +29,16 @@ from tests.fakes.cell_reports import cell_report
 from tests.fakes.residual_reports import residual_report
 from tests.unit.client.contributions.seeded_noise import SeededNoise
 from tests.unit.client.executions import START, make_execution
-from tests.unit.client.node.test_daemon import HOUR, REPORT, Scene, lost, order_of_drawing
+from tests.unit.client.node.test_daemon import (
+    HOUR,
+    REPORT,
+    Scene,
+    lost,
+    make_scene,
+    order_of_drawing,
+)
 from tests.unit.client.node.test_daemon_approval import ASKING
-from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
+from tests.unit.client.pretrained_model import seeded_checkpoint
 
 TIMES = (SlotTimes(HOUR, 3 * HOUR), SlotTimes(5 * HOUR, 7 * HOUR))
 PARAMETERS = DirectedParameters(20.0, 5.0)
@@ -42,19 +48,14 @@ STAGED = Schedule(
 )
 
 
-def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: int = 5) -> Scene:
-    directory.mkdir(exist_ok=True)
-    install_start(directory, monkeypatch)
-    home = Home(directory / "home")
-    home.create("")
-    with ExecutionStore.open(home.store) as store:
-        store.add(make_execution(number, finished_at=START - HOUR) for number in range(executions))
-    return Scene(home, schedule=STAGED)
+def staged_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, count: int = 5) -> Scene:
+    executions = (make_execution(number, finished_at=START - HOUR) for number in range(count))
+    return make_scene(directory, monkeypatch, executions, schedule=STAGED)
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    return make_scene(tmp_path, monkeypatch)
+    return staged_scene(tmp_path, monkeypatch)
 
 
 def asked_at(scene: Scene) -> list[datetime]:
@@ -194,8 +195,8 @@ def test_linear_query_requests_are_independent_of_history_and_decisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, withheld_at: float | None, executions: int
 ) -> None:
     """Requests depend neither on the history nor on decisions of policy and operator."""
-    usual = make_scene(tmp_path / "usual", monkeypatch)
-    other = make_scene(tmp_path / "other", monkeypatch, executions=executions)
+    usual = staged_scene(tmp_path / "usual", monkeypatch)
+    other = staged_scene(tmp_path / "other", monkeypatch, count=executions)
     other.policy = ASKING
     other.restart()
     if withheld_at is not None:

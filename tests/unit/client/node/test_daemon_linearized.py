@@ -1,6 +1,6 @@
 """Linearized model rounds in the daemon: updates, their timing, and refused requests."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,6 +18,7 @@ from fedperf_client.release.decisions import Decisions, Outcome, WithholdReason
 from fedperf_client.release.gate import WithheldError
 from fedperf_client.release.ledger import ReleaseState
 from fedperf_client.release.policy import ReleaseMode
+from fedperf_shared.execution import Execution
 from fedperf_shared.model.architecture import ARCHITECTURE_VERSION, weights_of
 from fedperf_shared.releases.linear_queries import DIRECTIONS
 from fedperf_shared.releases.period import ModelMethod
@@ -37,8 +38,16 @@ from tests.fakes.linearized_queries import (
     make_linearized_query,
 )
 from tests.unit.client.contributions.seeded_noise import SeededNoise
-from tests.unit.client.executions import START, make_execution
-from tests.unit.client.node.test_daemon import HOUR, TABLE, UPDATE, Scene, lost, order_of_drawing
+from tests.unit.client.executions import START
+from tests.unit.client.node.test_daemon import (
+    HOUR,
+    TABLE,
+    UPDATE,
+    Scene,
+    lost,
+    make_scene,
+    order_of_drawing,
+)
 from tests.unit.client.pretrained_model import install_start, seeded_checkpoint
 
 T = TypeVar("T")
@@ -48,22 +57,19 @@ AT_TANGENT = Schedule(TABLE, (Slot(UPDATE, PARAMETERS),))
 QUESTION = make_linearized_query()
 
 
-def make_scene(directory: Path, monkeypatch: pytest.MonkeyPatch, *, executions: int = 5) -> Scene:
-    directory.mkdir(exist_ok=True)
-    install_start(directory, monkeypatch)
+def linearized_scene(
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    executions: Iterable[Execution] | None = None,
+) -> Scene:
+    scene = make_scene(directory, monkeypatch, executions, schedule=AT_TANGENT)
     install_plans(directory, monkeypatch)
-    home = Home(directory / "home")
-    home.create("")
-    with ExecutionStore.open(home.store) as store:
-        store.add([make_execution(number) for number in range(executions)])
-    scene = Scene(home, schedule=AT_TANGENT)
-
     return scene
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    return make_scene(tmp_path, monkeypatch)
+    return linearized_scene(tmp_path, monkeypatch)
 
 
 def sent(body: SignedRelease) -> LinearizedUpdate:
@@ -149,7 +155,7 @@ def test_linearized_sum_computation_has_a_time_limit_before_its_slot_time(
 def test_linearized_update_without_executions_is_noise_of_same_size(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    empty = make_scene(tmp_path / "empty", monkeypatch, executions=0)
+    empty = linearized_scene(tmp_path / "empty", monkeypatch, ())
     nothing, something = (each.ask_at(4.5, query=QUESTION) for each in (empty, scene))
     assert nothing.payload == noise_alone()
     payloads = [each.payload for each in (nothing, something)]

@@ -7,25 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from fedperf_client.home.config import Home
-from fedperf_client.home.store import ExecutionStore
 from fedperf_client.node.participant import compare_receipts
 from fedperf_client.release.ledger import LedgerDisagreesError, PrivacyLedger
 from fedperf_shared.identity import InvalidSignatureError, new_private_key
-from tests.unit.client.executions import make_execution
-from tests.unit.client.node.test_daemon import REPORT, Scene
-from tests.unit.client.pretrained_model import install_start
+from tests.unit.client.node.test_daemon import REPORT, Scene, make_scene
 from tests.unit.shared.console_programs import contents
 
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    install_start(tmp_path, monkeypatch)
-    home = Home(tmp_path / "home")
-    home.create("")
-    with ExecutionStore.open(home.store) as store:
-        store.add([make_execution(number) for number in range(5)])
-    return Scene(home)
+    return make_scene(tmp_path, monkeypatch)
 
 
 def test_release_confirmed_before_a_restore_is_not_drawn_again(
