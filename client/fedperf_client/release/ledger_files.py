@@ -97,15 +97,15 @@ LIFETIME_RECORD = FileLayout(
 
 # The insert trigger also stops INSERT OR REPLACE, which deletes without delete triggers
 # unless the connection enabled recursive ones.
-_TRIGGERS = """
-CREATE TRIGGER {table}_is_not_replaced BEFORE INSERT ON {table}
+_TRIGGERS = (
+    """CREATE TRIGGER {table}_is_not_replaced BEFORE INSERT ON {table}
     WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})
-    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: already there'); END;
-CREATE TRIGGER {table}_is_not_updated BEFORE UPDATE ON {table}
-    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: no update'); END;
-CREATE TRIGGER {table}_is_not_deleted BEFORE DELETE ON {table}
-    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: no delete'); END;
-"""
+    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: already there'); END""",
+    """CREATE TRIGGER {table}_is_not_updated BEFORE UPDATE ON {table}
+    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: no update'); END""",
+    """CREATE TRIGGER {table}_is_not_deleted BEFORE DELETE ON {table}
+    BEGIN SELECT RAISE (ABORT, 'the ledger is append-only: no delete'); END""",
+)
 
 
 @contextmanager
@@ -169,8 +169,7 @@ def create_file(path: Path, layout: FileLayout, *promise: object) -> bool:
         *layout.tables,
     ]
     for table, key in layout.keys.items():
-        triggers = _TRIGGERS.format(table=table, key=key)
-        statements += [f"{each} END" for each in triggers.split(" END;\n") if each.strip()]
+        statements += [each.format(table=table, key=key) for each in _TRIGGERS]
     with storage_errors(path):
         scratch.unlink(missing_ok=True)
         scratch.touch(mode=0o600)
