@@ -25,6 +25,15 @@ def new_private_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(CURVE())
 
 
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return the private key as PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
     """Return the key as DER SubjectPublicKeyInfo."""
     return key.public_bytes(

@@ -29,6 +29,7 @@ from fedperf_shared.errors import (
     StorageError,
 )
 from fedperf_shared.exchange import JoinReply, JoinRequest
+from fedperf_shared.identity import private_pem
 from fedperf_shared.wire.services import enrollment_stub
 
 KEY_FILE = "organization.key.pem"
@@ -232,15 +233,6 @@ def load_or_create_key(directory: Path) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise StorageError(f"{path} is not an elliptic-curve key")
     return key
-
-
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return the private key as PEM, not encrypted."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
 
 
 def join(

@@ -13,7 +13,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from fedperf_client.node.enrollment import Membership, private_pem
+from fedperf_client.node.enrollment import Membership
 from fedperf_client.release.ledger_files import ConfirmedRelease
 from fedperf_shared.errors import ConnectionRefusedByPeerError, InvalidInputError
 from fedperf_shared.exchange import (
@@ -24,7 +24,7 @@ from fedperf_shared.exchange import (
     Status,
     SyntheticRow,
 )
-from fedperf_shared.identity import verify
+from fedperf_shared.identity import private_pem, verify
 from fedperf_shared.releases.linear_queries import CellQuery
 from fedperf_shared.releases.period import ReleaseCalendar
 from fedperf_shared.releases.release import Schedule, SignedRelease, SlotKey

@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedperf_shared import identity
 from fedperf_shared.errors import ConfigurationError, StorageError
+from fedperf_shared.identity import private_pem
 
 CERTIFICATE_LIFETIME = timedelta(days=825)
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -88,11 +89,7 @@ class KeyRing:
 
     def write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: bytes = b"") -> None:
         """Store a new key and its certificate. An existing key is never overwritten."""
-        pem = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        pem = private_pem(key)
         try:
             descriptor = os.open(self.key_path(name), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -29,6 +29,7 @@ from fedperf_client.node import fleet
 from fedperf_client.node.enrollment import Membership
 from fedperf_client.node.fleet import MAX_RESPONSE_BYTES
 from fedperf_client.node.flower_node import Connection, Node, PollingPolicy
+from fedperf_shared.identity import private_pem
 
 MOST_MEGABYTES = 64
 
@@ -124,13 +125,7 @@ def coordinator(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     (tmp_path / "certificate").write_bytes(pem)
-    (tmp_path / "key").write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    (tmp_path / "key").write_bytes(private_pem(key))
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

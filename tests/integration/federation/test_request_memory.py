@@ -8,12 +8,12 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from flwr.app import ConfigRecord, Message
 
 from fedperf_client.node.fleet import MAX_REQUEST_BYTES
 from fedperf_server.endpoints import gateway
 from fedperf_shared.exchange import TrainRequest
+from fedperf_shared.identity import private_pem
 from fedperf_shared.model.architecture import ARRAY_SHAPES
 from fedperf_shared.releases.release import ReleaseKind, SlotKey
 from fedperf_shared.wire.codec import (
@@ -87,7 +87,7 @@ Asked = Callable[[bytes], tuple[int, bytes | None]]
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     directory = tmp_path_factory.mktemp("fleet")
     with fleet(directory) as (port, acme), closing(port.round()) as channel:
-        key = acme.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        key = private_pem(acme.key)
         (directory / "organization").write_bytes(pickle.dumps((acme.membership, key)))
         with subprocess.Popen(
             [sys.executable, "-c", NODE, str(directory / "organization")],
