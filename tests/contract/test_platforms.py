@@ -319,6 +319,7 @@ def expected_table(one: Case, rows: Rows) -> pa.Table:
     return pa.table(rows, schema=arrow_schema(program_of(one).schemas()[-1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("platform", "one"), on_every_platform())
 def test_platform_operation_returns_result_worked_out_by_hand(
     platform: Platform, one: Case, tmp_path: Path

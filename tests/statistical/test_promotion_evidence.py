@@ -135,6 +135,7 @@ def test_random_candidate_that_is_worse_is_promoted_within_stated_rate(
     assert any(gain > 0 for _, gain in found)
 
 
+@pytest.mark.slow
 def test_candidate_correcting_most_of_the_offset_is_promoted_in_most_draws() -> None:
     found = [each.promotes(0.7 * each.off + each.noise(0.05)) for each in federations(1.0)]
     assert sum(found) >= 0.8 * DRAWS

@@ -6,6 +6,7 @@ from tests.pages import ROOT
 from tests.shape.modules import PACKAGES, main, module_lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_module_map_lists_every_module_with_a_sentence(package: str) -> None:
     modules = [path for path in (ROOT / package).rglob("*.py") if "_pb2" not in path.name]

@@ -123,6 +123,7 @@ def test_model_round_drops_and_counts_bad_replies_and_completes(tmp_path: Path) 
         assert result.public_error == pytest.approx(9 * 1.75**2)
 
 
+@pytest.mark.slow
 def test_reply_of_organization_revoked_during_round_is_not_counted(tmp_path: Path) -> None:
     table = calendar(replies=5.0)
     config = new_server(tmp_path / "server", table, grace=2.0)

@@ -42,6 +42,7 @@ def home(tmp_path: Path) -> Home:
     return made_home(tmp_path / "home")
 
 
+@pytest.mark.slow
 def test_fixture_data_directory_equals_the_one_of_init(home: Home, tmp_path: Path) -> None:
     made = Home(tmp_path / "made")
     assert fedperf(made, "init", "--workloads", 4000).code == 0

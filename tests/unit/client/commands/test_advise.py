@@ -159,6 +159,7 @@ def test_advise_with_removed_option_method_fails_with_hint(home: Home, workflow:
     assert "--method was removed: leave it out" in ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "start"), [(".png", b"\x89PNG"), (".html", b"<!doctype html>")])
 def test_advise_plot_writes_png_or_html(
     suffix: str, start: bytes, home: Home, workflow: Path, tmp_path: Path
@@ -174,6 +175,7 @@ def test_advise_plot_writes_png_or_html(
             assert words in picture.read_text()
 
 
+@pytest.mark.slow
 def test_advise_program_without_execute_stores_no_execution(home: Home, data: Path) -> None:
     before = stored(home)
     found = advice(home, data.parent / "totals.json", "--data", data, *EMBEDDED, "--cores", "1")
@@ -210,6 +212,7 @@ def test_advise_execute_runs_choice_and_rivals_and_stores_their_executions(
     assert [o.output_rows for o in newest.plan.workflow.operators] == [100, 60, 4, 4]
 
 
+@pytest.mark.slow
 def test_advise_execute_text_output_shows_predictions_and_outcome(home: Home, data: Path) -> None:
     asked = [data.parent / "totals.json", "--data", data, "--cores", "1", "--execute"]
     ended = fedperf(home, "advise", *asked, "--platforms", "duckdb", "--repeats", "1")
@@ -226,6 +229,7 @@ def test_advise_execute_text_output_shows_predictions_and_outcome(home: Home, da
     assert re.fullmatch(r"[\d.]+ m?s", row["predicted"])
 
 
+@pytest.mark.slow
 def test_advise_with_fetched_model_stores_one_additive_surrogate(
     home: Home, workflow: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,6 +318,7 @@ BAD: dict[str, tuple[list[str], int, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("workflow", "data")
 @pytest.mark.parametrize("case", BAD)
 def test_advise_with_bad_input_fails_in_one_line_and_preserves_all_files(
@@ -342,6 +347,7 @@ def test_advise_considers_uninstalled_platforms_of_local_executions(
     assert {name for each in found for name in each["platforms"]} == {"duckdb", "polars", "pandas"}
 
 
+@pytest.mark.slow
 def test_advise_program_on_uninstalled_platform_is_refused(
     home: Home, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

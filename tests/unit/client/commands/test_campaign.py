@@ -66,6 +66,7 @@ def test_profile_with_only_failed_trials_keeps_earlier_results(home: Home) -> No
     assert facts["report"] is None
 
 
+@pytest.mark.slow
 def test_profile_text_output_shows_status_extremes_and_next_command(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_profile_exit_code_for_no_measurement_is_documented() -> None:
     assert f"{NOTHING_MEASURED} {EXIT_CODES[NOTHING_MEASURED]}" in REFERENCE.read_text()
 
 
+@pytest.mark.slow
 def test_profile_trials_do_not_inherit_thread_limits_of_the_program(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

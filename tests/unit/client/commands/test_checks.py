@@ -152,6 +152,7 @@ def bad(home: Home, around: Environment = AROUND) -> set[str]:
     return {each.check for each in examine(home, around) if each.verdict is not Severity.OK}
 
 
+@pytest.mark.slow
 def test_doctor_on_healthy_data_directory_passes_all_checks_and_adds_no_files(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     found = examine(home, AROUND)
@@ -426,6 +427,7 @@ def never_joined(home: Home) -> Home:
     return home
 
 
+@pytest.mark.slow
 def test_doctor_command_exits_with_3_for_a_problem(never_joined: Home) -> None:
     assert fedperf(never_joined, "doctor").code == 0
     never_joined.config.write_text("histroy = 1")
@@ -439,6 +441,7 @@ def test_doctor_command_exits_with_3_for_a_problem(never_joined: Home) -> None:
     assert "problem" in {row["verdict"] for row in rows.rows()}
 
 
+@pytest.mark.slow
 def test_doctor_accepts_installed_packages_and_source_kinds(never_joined: Home) -> None:
     around = Environment(lambda: datetime.now(UTC))
     for check in ("versions", "history", "disk"):

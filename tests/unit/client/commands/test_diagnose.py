@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import zstandard
 
 from fedperf_client import cli
@@ -72,6 +73,7 @@ def test_diagnose_counts_jobs_without_tasks_separately(tmp_path: Path) -> None:
     assert (found["jobs"], found["without_tasks"]) == (2, 1)
 
 
+@pytest.mark.slow
 def test_diagnose_and_ingest_counts_agree_and_match_the_engineer_page(
     tmp_path: Path,
 ) -> None:
@@ -91,6 +93,7 @@ def test_diagnose_and_ingest_counts_agree_and_match_the_engineer_page(
     assert f"{commands} commands" in page
 
 
+@pytest.mark.slow
 def test_commands_on_directory_without_readable_logs_fail_in_one_line(tmp_path: Path) -> None:
     home = made_home(tmp_path / "home")
     for name in ("none", "other"):

@@ -53,6 +53,7 @@ def of_doctor(home: Home, now: datetime) -> list[Finding]:
     return [each for each in found if each.check == "drift"]
 
 
+@pytest.mark.slow
 def test_drift_json_contains_every_stream_with_its_drifts(home: Home) -> None:
     rows = json.loads(fedperf(home, "drift", "--json").out)["rows"]
     assert [(row["platform"], row["class"]) for row in rows] == [
@@ -79,6 +80,7 @@ def test_drift_text_output_matches_the_engineer_page(
     assert shown in ENGINEER.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "start"), [(".svg", "<svg"), (".html", "<!doctype html>")])
 def test_drift_plot_draws_timeline_as_svg_or_html(
     suffix: str, start: str, home: Home, tmp_path: Path
@@ -139,6 +141,7 @@ def test_predict_notes_recent_drift_of_its_stream_only(
     assert "note" not in fedperf(home, "predict", "--execution", here).out
 
 
+@pytest.mark.slow
 def test_doctor_warns_of_recent_drift_and_stops_after_90_days(home: Home) -> None:
     before = {path.name for path in contents(home.directory)}
     [warning] = of_doctor(home, SOON)

@@ -229,6 +229,7 @@ def test_evaluate_has_one_row_per_number_of_local_executions(home: Home, tmp_pat
     assert "with public start" in chart.read_text()
 
 
+@pytest.mark.slow
 def test_evaluate_before_joining_omits_shared_model_columns(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

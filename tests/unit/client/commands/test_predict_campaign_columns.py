@@ -124,6 +124,7 @@ def test_predict_campaign_works_without_size_or_parallelism_role(
         assert "None" not in fedperf(home, "predict", *words).out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("roles", "columns", "rows_known"),
     [

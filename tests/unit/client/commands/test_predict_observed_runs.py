@@ -278,6 +278,7 @@ def test_scale_input_grows_large_groups_and_keeps_small_aggregates() -> None:
     assert scaled.workflow.operators[0].row_bytes == 8.0
 
 
+@pytest.mark.slow
 def test_cores_measured_only_on_another_engine_count_as_extrapolation(
     empty: Home, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "executions.sqlite"
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(execution=executions())
 def test_execution_round_trips_through_the_store(tmp_path: Path, execution: Execution) -> None:

@@ -64,6 +64,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path)
 
 
+@pytest.mark.slow
 def test_drift_watch_logs_a_drift_once(
     watched: Watched, capsys: pytest.CaptureFixture[str]
 ) -> None:

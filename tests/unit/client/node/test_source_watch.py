@@ -44,6 +44,7 @@ def jobs(path: Path, *numbers: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_source_watch_in_worker_process_stores_new_executions(tmp_path: Path) -> None:
     with WorkerProcess(NEEDED_FOR_FOLLOWING) as compute:
         watching = SourceWatch(tmp_path / "store", compute=compute, start=at_once)

@@ -100,6 +100,7 @@ def test_surrogate_distilled_from_additive_teacher_predicts_unseen_plans(
     assert np.percentile(errors, 90) < np.log(1.35)
 
 
+@pytest.mark.slow
 def test_surrogate_ranks_platforms_like_its_teacher(head: AdditiveSurrogate) -> None:
     for number in range(1_000, 1_020):
         costs = head.costs(sized(number), CLUSTER, PLATFORMS)

@@ -168,6 +168,7 @@ def test_open_engine_of_platform_without_engine_is_refused() -> None:
         open_engine(Platform.FLINK, threads=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", [D, P])
 def test_run_plan_imports_only_engines_of_the_plan(directory: Path, platform: Platform) -> None:
     program = Program(

@@ -51,6 +51,7 @@ def test_encoded_columns_change_only_with_encoder_version() -> None:
     assert is_as_kept(ENCODER, columns_now(), 1e-4), RAISE
 
 
+@pytest.mark.slow
 def test_predictions_change_only_with_predictor_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

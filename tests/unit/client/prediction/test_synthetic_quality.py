@@ -59,6 +59,7 @@ def test_synthetic_copies_have_zero_distance_and_scores_include_caveat() -> None
     assert "do not publish" in CAVEAT
 
 
+@pytest.mark.slow
 def test_synthetic_quality_ignores_failed_executions_and_thins_long_histories(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

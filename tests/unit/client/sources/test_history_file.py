@@ -24,6 +24,7 @@ from tests.fakes.history_metadata import read_metadata
 from tests.unit.client.executions import executions, make_execution
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(history=st.lists(executions(), max_size=5))
 def test_history_file_round_trip_preserves_executions(
@@ -59,6 +60,7 @@ def test_unnamed_table_contains_no_names(tmp_path: Path) -> None:
     assert (found.origin.source, found.origin.application) == ("spark 4", "")
 
 
+@pytest.mark.slow
 def test_history_file_preserves_order_of_many_executions(tmp_path: Path) -> None:
     history = [make_execution(n) for n in range(2500)]
     write_history(tmp_path / "h", history)

@@ -33,6 +33,7 @@ def stored(path: Path) -> int:
         return store.counts().executions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ingest_stores_each_readable_source_or_reports_a_reason(
     tmp_path: Path, sources: Sequence[Path], jobs: int

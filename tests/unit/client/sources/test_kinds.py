@@ -186,6 +186,7 @@ def test_find_sources_with_too_long_name_reports_one_problem(tmp_path: Path) -> 
     assert "too long" in problems[0]
 
 
+@pytest.mark.slow
 def test_find_sources_walks_directories_deeper_than_recursion_limit(tmp_path: Path) -> None:
     deep = tmp_path
     for _ in range(sys.getrecursionlimit() + 50):

@@ -114,6 +114,7 @@ def test_zip_with_too_many_members_is_refused(tmp_path: Path) -> None:
         open_place(zipped(tmp_path / "a.zip", members))
 
 
+@pytest.mark.slow
 def test_zip_with_oversized_name_list_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     members = {f"{number:0200d}": b"" for number in range(20_000)}
     path = zipped(tmp_path / "a.zip", members, zipfile.ZIP_STORED)

@@ -207,6 +207,7 @@ os.kill(os.getpid(), 9)
     assert not psutil.pid_exists(child)
 
 
+@pytest.mark.slow
 def test_worker_process_parent_uses_little_cpu_during_a_task() -> None:
     """The polling schedule of this process therefore does not depend on the computation."""
     with WorkerProcess(()) as process:
@@ -237,6 +238,7 @@ def test_report_task_sums_executions_finished_in_its_span(store: Path) -> None:
     assert not counts(None, START)
 
 
+@pytest.mark.slow
 def test_worker_process_linearized_sum_equals_local_sum_up_to_rounding(
     store: Path, computing: WorkerProcess
 ) -> None:

@@ -160,6 +160,7 @@ def test_shared_drift_begins_a_drift_regime_with_the_next_window(
     assert [each.drift for each in seen] == [each for _, each in news]
 
 
+@pytest.mark.slow
 def test_drift_controller_ignores_a_window_until_its_reports_are_complete(
     database: Database,
 ) -> None:
@@ -184,6 +185,7 @@ def test_drift_of_one_organization_is_reported_and_begins_no_drift_regime(
     assert declared(database) == ()
 
 
+@pytest.mark.slow
 def test_drift_found_by_first_reports_of_a_drift_regime_begins_no_other(database: Database) -> None:
     """These reports cover earlier windows, so the drift is older than the regime."""
     window = shared_drift().detected_in

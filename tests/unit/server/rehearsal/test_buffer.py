@@ -122,6 +122,7 @@ def test_late_report_of_an_ended_drift_regime_changes_no_stored_rows(
     assert reports_about(database, 2) == now == 1
 
 
+@pytest.mark.slow
 def test_rehearsal_rows_are_stored_once_after_last_reports_of_a_drift_regime(
     database: Database,
 ) -> None:
@@ -154,6 +155,7 @@ def test_coordinator_after_downtime_stores_rehearsal_rows_before_publishing(
     assert not {row.log_seconds for row in batch} & labels  # published rows include the correction
 
 
+@pytest.mark.slow
 def test_rehearsal_rows_without_promotion_keep_their_corrected_labels(
     database: Database,
 ) -> None:
@@ -229,6 +231,7 @@ def test_rehearsal_rows_are_relabelled_after_rollback_of_their_teacher(
     assert rehearsed(database) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_rehearsal_rows_persist_over_two_drift_regimes_during_downtime(
     database: Database, known: bool
@@ -247,6 +250,7 @@ def test_rehearsal_rows_persist_over_two_drift_regimes_during_downtime(
     assert set(rehearsed(database)) <= set(before)
 
 
+@pytest.mark.slow
 def test_rehearsal_rows_with_long_grace_are_of_the_previous_drift_regime(
     database: Database,
 ) -> None:

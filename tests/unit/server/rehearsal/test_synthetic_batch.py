@@ -173,6 +173,7 @@ def test_sampled_rows_match_requested_cell_condition(drawn: tuple[TableRow, ...]
     assert kinds == {(Platform.POLARS, OperatorClass.ML)}
 
 
+@pytest.mark.slow
 def test_sampled_rows_have_public_columns_and_satisfy_constraints(
     batch: SyntheticBatch, drawn: tuple[TableRow, ...]
 ) -> None:
@@ -253,6 +254,7 @@ def test_sample_rows_with_invalid_row_count_is_refused(batch: SyntheticBatch, ro
         sample_rows(batch, CellCondition(), rows=rows, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 3])
 def test_sample_rows_of_smallest_batches_returns_requested_rows(
     batch: SyntheticBatch, count: int

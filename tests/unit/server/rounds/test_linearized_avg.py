@@ -231,6 +231,7 @@ def scene(tmp_path: Path) -> Iterator[Rounds]:
     database.close()
 
 
+@pytest.mark.slow
 def test_linearized_round_sends_query_and_creates_new_version(scene: Rounds) -> None:
     asked = [scene.member(name, 50.0) for name in ("one", "two")]
     for moment, clip in ((10, STEP_CLIPS[0]), (30, STEP_CLIPS[1])):

@@ -107,6 +107,7 @@ def test_one_thread_restores_the_number_of_torch_threads() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_plan_gradients_equal_single_plan_autograd(model: GGFN, graphs: list[Features]) -> None:
     outputs, gradients = plan_gradients(to_weights(model), graphs)
     weights = [model.get_parameter(name) for name in LINEARIZED_ARRAYS]
@@ -150,6 +151,7 @@ def test_plan_gradients_nonfinite_for_one_plan_change_no_other(graphs: list[Feat
     assert torch.equal(among[1][[0, 1, 3]], gradients)
 
 
+@pytest.mark.slow
 def test_plan_gradients_of_plan_with_the_most_operators_are_finite(model: GGFN) -> None:
     plan = featurize(branches(MAX_OPERATORS, 1e6), ONE_CORE)
     assert bool(plan_gradients(to_weights(model), [plan])[1].isfinite().all())

@@ -49,11 +49,13 @@ def answer(tmp_path: Path, what: str, *, first: str = "", package: str = "fedper
     return ended.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "import numpy\n", "import numpy, scipy.linalg\n"])
 def test_blas_uses_one_thread_even_if_loaded_before_the_program(tmp_path: Path, first: str) -> None:
     assert answer(tmp_path, "blas()", first=first) == "[1, 1]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["fedperf_client", "fedperf_server", "fedperf_simulations"])
 def test_blas_uses_one_thread_in_every_program(tmp_path: Path, package: str) -> None:
     assert answer(tmp_path, "blas()", package=package) == "[1, 1]"

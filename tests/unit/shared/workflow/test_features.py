@@ -101,6 +101,7 @@ def clusters(draw: st.DrawFn) -> ClusterConfig:
     return ClusterConfig(draw(size), draw(size), draw(size), speed)
 
 
+@pytest.mark.slow
 @given(plans(), clusters())
 def test_features_of_any_plan_and_cluster_are_finite_and_bounded(
     plan: Plan, cluster: ClusterConfig
@@ -133,6 +134,7 @@ def test_featurize_assignments_equals_featurizing_each_plan_alone(
         assert features.plan.tobytes() == alone.plan.tobytes()
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(plans(), clusters()), max_size=6))
 @settings(max_examples=60)
 def test_featurize_many_equals_featurizing_each_plan_alone(

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def test_depths_and_heights_are_independent_of_operator_labels(
     assert [heights(workflow)[old] for old in order] == list(heights(other))
 
 
+@pytest.mark.slow
 @given(workflows())
 def test_topological_order_sorts_by_depth_then_kind(workflow: Workflow) -> None:
     depth = depths(workflow)
@@ -40,6 +42,7 @@ def test_topological_order_sorts_by_depth_then_kind(workflow: Workflow) -> None:
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 @given(workflows(), st.randoms(use_true_random=False))
 def test_topological_order_is_independent_of_operator_labels(
     workflow: Workflow, shuffle: random.Random
@@ -56,6 +59,7 @@ def test_topological_order_is_independent_of_operator_labels(
     assert said(other) == said(workflow)
 
 
+@pytest.mark.slow
 @given(workflows(), st.data())
 def test_topological_orders_of_many_assignments_equal_each_alone(
     workflow: Workflow, data: st.DataObject

@@ -70,6 +70,7 @@ class Mistaken:
         return predict
 
 
+@pytest.mark.slow
 def test_interval_widths_match_errors_on_left_out_shapes_and_larger_inputs() -> None:
     small = [execution(number, 1e4) for number in range(WORKLOADS)]
     large = [execution(WORKLOADS + number, 1e7) for number in range(LEAST_WORKLOADS)]

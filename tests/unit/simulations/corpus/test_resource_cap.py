@@ -47,6 +47,7 @@ def test_resource_cap_limits_a_process_to_its_share_of_a_core(cores: float) -> N
     assert said(Cap(cores, HALF.memory_bytes), BUSY) == f"{cores} True\n"
 
 
+@pytest.mark.slow
 @needs_control_groups
 def test_resource_cap_kills_a_process_exceeding_its_memory() -> None:
     assert said(Cap(1.0, 1 << 28), HUNGRY) == ""

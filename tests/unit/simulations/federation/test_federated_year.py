@@ -106,6 +106,7 @@ def planned_updates(year: FederatedYear) -> list[LinearizedParameters]:
     return [each for each in found if isinstance(each, LinearizedParameters)]
 
 
+@pytest.mark.slow
 def test_naive_mode_uses_current_regime_workloads_and_declares_fewer(
     world: FederationFixture,
 ) -> None:

@@ -35,6 +35,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_shared_gradients_are_computed_once_per_round_with_identical_bits(
     taken: list[int],
 ) -> None:

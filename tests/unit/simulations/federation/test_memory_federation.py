@@ -98,6 +98,7 @@ def test_calendar_times_include_only_declared_first_slots() -> None:
     assert {*found} < {*every}
 
 
+@pytest.mark.slow
 def test_memory_federation_participants_report_on_initial_model_unless_offline(
     tmp_path: Path,
 ) -> None:

@@ -21,6 +21,7 @@ from tests.unit.client.prediction.drifting_jobs import (
 from tests.unit.client.prediction.synthetic import true_log_seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_predictions_recover_from_drift_with_under_100_new_executions(seed: int) -> None:
     """Fewer than 100 later executions suffice. Twice as many do not without drift detection."""

@@ -47,6 +47,7 @@ SPREADS = st.lists(st.floats(-5, 5), max_size=60).map(lambda each: spread_of(np.
 STUDENTS = st.builds(StudentT, st.floats(0.01, 3), st.floats(0.5, 50))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     base=st.one_of(SPREADS, STUDENTS),
@@ -88,6 +89,7 @@ def test_error_distribution_quantiles_are_finite_sample_ranks() -> None:
     assert (skew.quantile(0.05), skew.quantile(0.5), skew.quantile(0.95)) == (0.0, 0.0, 76.0)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("draw", [normal, heavy, with_slow_runs, skewed])
 @pytest.mark.parametrize("count", [9, 15, 19, 30, 59])

@@ -243,6 +243,7 @@ def test_probability_with_few_executions_agrees_with_the_interval(
     assert estimate.probability_within(estimate.p90_seconds * 1.001) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_p90_covers_90_percent_of_new_workloads_within_tolerance() -> None:
     below = []
@@ -259,7 +260,6 @@ def test_p90_covers_90_percent_of_new_workloads_within_tolerance() -> None:
     assert 0.87 < np.mean(below) < 0.95
 
 
-@pytest.mark.slow
 def test_useless_shared_model_raises_extrapolation_error_by_at_most_5_percent() -> None:
     """The queries exceed all known sizes. The mean covers 4 data sets of 100 executions each."""
     ratios = []
@@ -402,6 +402,7 @@ def test_unnamed_platform_gives_no_evidence_for_another_plan() -> None:
     assert found.evidence.source is not EvidenceSource.OTHER_RESOURCES
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("spread", [0.02, 0.45])
 @pytest.mark.parametrize("times", [1, 2, 4])

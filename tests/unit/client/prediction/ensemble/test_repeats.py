@@ -185,6 +185,7 @@ def judged(spread: str, noise: str, *, others: int, known: int, factor: float = 
     return Judged(float(np.mean(covered)), float(np.mean(own)), float(np.mean(pooled)))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", list(NOISES))
 @pytest.mark.parametrize("spread", list(SPREADS))
@@ -205,6 +206,7 @@ def test_coverage_check_fails_for_wrong_interval_widths(factor: float) -> None:
     assert not 0.84 < found.covered < 0.96
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise", list(NOISES))
 @pytest.mark.parametrize("spread", list(SPREADS))

@@ -76,6 +76,7 @@ def test_compare_workloads_reports_no_slowdown_within_repeat_variance() -> None:
     assert compared([4.0, 4.1, 3.9], [0.4]).status is RegressionStatus.FASTER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (5, 5), (20, 3)])
 def test_compare_workloads_calls_about_one_percent_of_unchanged_slower(
     before: int, after: int

@@ -173,6 +173,7 @@ def test_campaign_summary_contains_status_counts_medians_and_variation(tmp_path:
     assert set(found[0]) - {"rows", "workers", "platform"} <= RESERVED_NAMES
 
 
+@pytest.mark.slow
 def test_campaign_report_states_what_charts_omit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ def test_process_that_outlives_its_command_is_counted_and_killed(
     assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_cpu_time_of_trial_processes_is_not_interference(runner: TrialRunner) -> None:
     before = own_seconds()
     burn = f"setsid {sys.executable} -S -c 'while True: pass' & sleep 0.4"
@@ -367,6 +368,7 @@ def test_http_trial_reads_queue_and_compute_seconds_from_reply(
     assert (span.queue_seconds, span.compute_seconds) == (0.1255, 0.25)
 
 
+@pytest.mark.slow
 def test_http_trial_reads_token_from_environment(
     runner: TrialRunner, functions: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def test_sampler_never_stops_on_overconfident_model(
     assert len(measured) == 12
 
 
+@pytest.mark.slow
 def test_left_out_error_is_small_for_lawful_and_large_for_random_times() -> None:
     table = grid()
     rows = list(campaign(made(table, "random"), table, most=30))

@@ -108,6 +108,7 @@ def test_worker_pool_trial_beyond_timeout_is_stopped(pool: WorkerPool) -> None:
     assert "0.4 s" in trial.reason
 
 
+@pytest.mark.slow
 def test_worker_pool_trial_beyond_memory_limit_is_stopped(pool: WorkerPool) -> None:
     trial = run(pool, "allocate", 20_000, TrialLimits(30.0, 400_000_000))
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
@@ -118,6 +119,7 @@ def test_worker_pool_trial_with_memory_error_is_out_of_memory(pool: WorkerPool) 
     assert run(pool, "memory_error", 0).status is ExecutionStatus.OUT_OF_MEMORY
 
 
+@pytest.mark.slow
 def test_killed_worker_is_out_of_memory_only_near_its_limit(
     pool: WorkerPool,
 ) -> None:
@@ -159,6 +161,7 @@ def test_worker_is_replaced_after_a_failure(pool: WorkerPool) -> None:
     assert first.reason != second.reason
 
 
+@pytest.mark.slow
 def test_worker_that_retains_memory_is_replaced(pool: WorkerPool) -> None:
     run(pool, "leak", 300)
     leaking = pid_of(pool)
@@ -185,6 +188,7 @@ def test_worker_serves_requests_of_one_memory_limit_only(pool: WorkerPool) -> No
     assert {worker.child.pid for worker in pool._workers.values()} == pids
 
 
+@pytest.mark.slow
 def test_request_memory_limit_below_trial_limit_stops_the_trial(pool: WorkerPool) -> None:
     trial = pool.run(capped(400_000_000, "allocate", 20_000), LIMITS)
     assert trial.status is ExecutionStatus.OUT_OF_MEMORY
@@ -192,6 +196,7 @@ def test_request_memory_limit_below_trial_limit_stops_the_trial(pool: WorkerPool
     assert 400_000_000 < measured(trial).peak_memory_bytes < 900_000_000
 
 
+@pytest.mark.slow
 def test_request_memory_limit_above_trial_limit_has_no_effect(pool: WorkerPool) -> None:
     limits = TrialLimits(30.0, 400_000_000)
     trial = pool.run(capped(2_000_000_000, "allocate", 20_000), limits)
@@ -212,6 +217,7 @@ def test_worker_temporary_directory_is_removed_on_close(pool: WorkerPool) -> Non
     assert not Path(found[1]).exists()
 
 
+@pytest.mark.slow
 def test_worker_pool_keeps_at_most_max_workers(pool: WorkerPool) -> None:
     for platform in (Platform.DUCKDB, Platform.POLARS, Platform.PANDAS):
         pool.run(request("sleep", 0.0, platform=platform), LIMITS)
@@ -219,6 +225,7 @@ def test_worker_pool_keeps_at_most_max_workers(pool: WorkerPool) -> None:
     assert len(pool._workers) == 2
 
 
+@pytest.mark.slow
 def test_worker_pool_close_leaves_no_child_or_grandchild_process() -> None:
     before = set(psutil.Process().children(recursive=True))
     pool = WorkerPool(command=COMMAND)
@@ -341,6 +348,7 @@ def test_warming_keeps_existing_workers_within_max_workers(pool: WorkerPool) -> 
     assert pid_of(pool) == warm
 
 
+@pytest.mark.slow
 def test_worker_that_fails_to_warm_up_fails_its_next_trial() -> None:
     with WorkerPool(command=(sys.executable, "-c", "raise SystemExit(3)")) as pool:
         pool.warm([WorkerKey(frozenset({Platform.DUCKDB}), 1)])

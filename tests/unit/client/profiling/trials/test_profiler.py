@@ -112,11 +112,13 @@ def test_profiler_with_unsuitable_platform_records_failed_execution(profiler: Pr
     assert execution.status is ExecutionStatus.FAILED
 
 
+@pytest.mark.slow
 def test_profiler_with_missing_data_raises_uncountable_program(profiler: Profiler) -> None:
     with pytest.raises(UncountableProgramError, match="missing"):
         profiler.profile(program("nothing"), (Platform.DUCKDB,) * 4, CLUSTER, workload="w")
 
 
+@pytest.mark.slow
 def test_profiler_counts_rows_of_a_program_once(profiler: Profiler) -> None:
     assert profiler.workflow(program()) is profiler.workflow(program())
 

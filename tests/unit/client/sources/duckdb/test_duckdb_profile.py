@@ -392,6 +392,7 @@ _PROFILES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(profiles=st.lists(_PROFILES, min_size=1, max_size=3), cut=st.floats(0, 1))
 def test_arbitrary_duckdb_profiles_are_read_or_skipped_and_can_be_stored(

@@ -970,6 +970,7 @@ def test_best_line_is_the_first_line_or_the_python_error() -> None:
     assert best_line("") == ""
 
 
+@pytest.mark.slow
 @given(st.text(), st.sampled_from([LOST, FETCH, ERROR, KILLED, REMOVED, JOB, "x"]))
 def test_any_failure_text_has_a_known_kind_or_none_and_one_short_line(
     text: str, end_reason: str

@@ -154,6 +154,7 @@ def test_event_name_nested_inside_an_event_is_ignored(
         assert found_in(tmp_path / "log") == (expected, [])
 
 
+@pytest.mark.slow
 @with_files
 @given(data=st.data())
 def test_event_keys_in_any_order_give_the_same_executions(

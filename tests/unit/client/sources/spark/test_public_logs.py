@@ -89,6 +89,7 @@ def test_public_logs_have_pinned_workloads_ids_and_plans(
     assert sorted(digests) == sorted(pinned)
 
 
+@pytest.mark.slow
 def test_ingestion_and_diagnosis_agree_on_status_cores_and_times(
     found: dict[str, list[Execution | SkippedRecord]], logs: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_generated_queries_all_run_and_most_return_rows(shop: duckdb.DuckDBPyCon
     assert sum(count > 0 for count in rows) > 250
 
 
+@pytest.mark.slow
 def test_generated_queries_with_many_rows_are_marked(shop: duckdb.DuckDBPyConnection) -> None:
     few = [each for each in DRAWN if not each.has_many_rows and "LIMIT" not in each.text]
     assert max(len(shop.execute(each.text).fetchall()) for each in few) < 5_000

@@ -12,6 +12,7 @@ def sessions(kind: SessionKind, seed: int = 1, **options: bool) -> list[SqlSessi
     return list(SessionDesign(kind, seed, COUNTS[kind], **options).sessions())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SessionKind)
 def test_session_design_is_deterministic_in_kind_number_and_seed(kind: SessionKind) -> None:
     drawn = sessions(kind)
@@ -25,6 +26,7 @@ def test_session_seed_changes_training_sessions_but_not_held_out_sessions() -> N
     assert sessions(SessionKind.HELD_OUT, 2) == sessions(SessionKind.HELD_OUT, 1)
 
 
+@pytest.mark.slow
 def test_training_sessions_cover_many_query_families_and_every_table_size() -> None:
     for kind, least in ((SessionKind.SPARK, 2_000), (SessionKind.DUCKDB, 1_500)):
         steps = [step for session in sessions(kind) for step in session.steps]
@@ -58,6 +60,7 @@ def test_spark_sessions_vary_in_cores_memory_and_settings() -> None:
     assert {step.tables.storage for step in steps} == set(Storage) - {Storage.NATIVE}
 
 
+@pytest.mark.slow
 def test_quick_sessions_use_the_smallest_tables_only() -> None:
     for kind in SessionKind:
         quick = sessions(kind, is_quick=True)

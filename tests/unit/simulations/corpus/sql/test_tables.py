@@ -28,6 +28,7 @@ def figures(tables: TableSet, data: Path) -> list[tuple[object, ...]]:
         ).fetchall()
 
 
+@pytest.mark.slow
 def test_generated_tables_have_the_same_rows_in_every_storage(tmp_path: Path) -> None:
     held = [figures(TableSet("shop", 2_000, storage), tmp_path) for storage in Storage]
     assert held == [held[0]] * len(Storage)

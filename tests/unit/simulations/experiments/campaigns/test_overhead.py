@@ -44,6 +44,7 @@ def test_added_seconds_interleaves_bare_runs_and_trials_and_takes_the_median(
     assert turns == ["trial", "bare", "bare", "trial", "trial", "bare"]
 
 
+@pytest.mark.slow
 def test_slowdown_of_a_monitored_job_is_finite_with_its_error() -> None:
     slower, error = slowdown(8 * WINDOW_SECONDS)
     assert -0.9 < slower < 10

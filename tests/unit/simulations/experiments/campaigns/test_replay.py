@@ -72,6 +72,7 @@ def test_campaign_split_holds_out_a_quarter_disjoint_from_the_grid(made_up: Path
     assert not grid & asked
 
 
+@pytest.mark.slow
 def test_campaign_errors_are_reported_at_requested_counts_with_machine_cost(
     made_up: Path,
 ) -> None:

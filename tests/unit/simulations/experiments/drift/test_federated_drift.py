@@ -99,6 +99,7 @@ def test_federated_drift_rows_show_error_before_best_and_final_per_segment() -> 
     assert row["vs cumulative, %"] == pytest.approx(10.0)
 
 
+@pytest.mark.slow
 def test_federated_drift_targets_cover_forgotten_and_worst_segments() -> None:
     factor, least, worse = targets(rows(GOOD))
     assert f"({SEGMENTS[0]})" in factor.what  # 5 % worse than best is not forgetting

@@ -131,6 +131,7 @@ def test_optimizer_measurement_skips_exhaustive_search_for_many_assignments() ->
     assert ONE_BY_ONE not in found
 
 
+@pytest.mark.slow
 def test_exact_search_has_no_regret_and_pruned_searches_do() -> None:
     found = regrets(np.random.default_rng(1), 25, 3, workflows=20)
     exact, greedy, delayed = found[FRONTIER], found["greedy"], found["delayed greedy, last two"]
