@@ -35,7 +35,6 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
 from fedperf_shared.execution import PlanOnCluster
@@ -154,10 +153,14 @@ class StudentT(Distribution):
 
     def quantile(self, share: float) -> float:
         """See `Distribution`."""
+        from scipy.special import stdtrit
+
         return self.scale * float(stdtrit(self.degrees, _checked(share)))
 
     def cdf(self, log_seconds: float) -> float:
         """See `Distribution`."""
+        from scipy.special import stdtr
+
         return float(stdtr(self.degrees, log_seconds / self.scale))
 
 

@@ -21,7 +21,7 @@ from fedperf_client.release.policy import load_policy
 from fedperf_client.release.schedule import plan_schedule
 from fedperf_client.sources.history_file import write_history
 from fedperf_shared.runtime.command_line import EXIT_CODES, RENAMED
-from tests.fakes.spark_logs import SparkLog, node
+from tests.fakes.spark_logs import SparkLog, grouped, node
 from tests.pages import ENGINEER, README
 from tests.unit.client.data_directories import made_home
 from tests.unit.client.executions import make_execution
@@ -83,16 +83,23 @@ def test_help_lists_exit_code_130() -> None:
     assert [text for code, text in EXIT_CODES.items() if f"{code} {text}" not in said] == []
 
 
-def test_help_loads_no_heavy_library() -> None:
+@pytest.mark.parametrize("arguments", [["--help"], ["ingest", "events"]], ids=" ".join)
+def test_help_and_ingest_load_no_heavy_library(home: Home, arguments: list[str]) -> None:
+    log = SparkLog().begin().query(7, grouped(node("Scan parquet", rows=1)), {1: 1000, 2: 9, 3: 9})
+    log.write(home.directory / "events")
     program = (
         "import sys\n"
         "from fedperf_client import cli\n"
-        "sys.argv = ['fedperf', '--help']\n"
+        f"sys.argv = ['fedperf', '--home', '.', *{arguments}]\n"
         "try:\n    cli.main()\n"
         f"finally:\n    print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)\n"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        cwd=home.directory,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert ended.stderr.strip() == "[]"
 
