@@ -117,6 +117,17 @@ def test_feature_vector_of_wrong_shape_is_zero(features: NDArray[np.float64]) ->
     assert not sum_features([WorkloadFeatures(features, np.ones(1))], 0.5).any()
 
 
+@pytest.mark.parametrize("entry", [np.nan, np.inf, -np.inf, 1e300, 2.0**40, 1.5])
+def test_sum_with_a_vector_beyond_its_bound_counts_it_as_zero(
+    monkeypatch: pytest.MonkeyPatch, entry: float
+) -> None:
+    vector = np.zeros(DIRECTIONS)
+    vector[3] = entry
+    monkeypatch.setattr(mechanisms, "_mean_vector", lambda *_: vector)
+    workload = WorkloadFeatures(np.ones((1, DIRECTIONS)), np.ones(1))
+    assert not np.any(sum_features([workload], 1.0))
+
+
 def update(noise: Any, total: NDArray[np.int64]) -> NDArray[np.int64]:
     parameters = LinearizedParameters(20.0, 2000)
     made = noisy(total, noise, Slot(SLOT, parameters), version=3)

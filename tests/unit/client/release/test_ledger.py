@@ -120,6 +120,14 @@ def test_ledger_over_budget_refuses_first_charge_and_stores_no_entry(
     assert ledger.entries() == ()
 
 
+def test_ledger_accepts_charges_up_to_exactly_the_budget(ledger: PrivacyLedger) -> None:
+    total = epsilon(to_events(ledger.schedule.slots), BUDGET.delta)
+    exact = PrivacyLedger(ledger.path, PrivacyBudget(total, BUDGET.delta), ledger.schedule)
+    counter_path(ledger.path).unlink()
+    exact.reserve(report_key(0), open_at(0))
+    assert len(ledger.entries()) == 1
+
+
 def test_ledger_spent_equals_epsilon_recomputed_from_schedule(ledger: PrivacyLedger) -> None:
     assert ledger.spent(END) == 0.0
     for window in range(3):

@@ -79,6 +79,13 @@ def test_lifetime_budget_of_first_period_cannot_be_raised(tmp_path: Path) -> Non
     assert record(tmp_path).promise == BUDGET
 
 
+def test_lifetime_record_accepts_periods_up_to_exactly_the_lifetime_budget(tmp_path: Path) -> None:
+    both = PrivacyBudget(cost(of_year(0), of_year(1)), BUDGET.delta)
+    begin(tmp_path, 0, lifetime=both)
+    begin(tmp_path, 1, lifetime=both)
+    assert len(record(tmp_path).periods()) == 2
+
+
 def test_lifetime_budget_defaults_to_ten_periods(tmp_path: Path) -> None:
     PrivacyLedger.create(tmp_path / "ledger.sqlite", BUDGET, schedule())
     assert record(tmp_path).promise == BUDGET.default_lifetime == PrivacyBudget(10.0, BUDGET.delta)
@@ -116,6 +123,21 @@ def test_ledger_create_after_interruption_keeps_recorded_schedule(
     assert PrivacyLedger.open(begun.path).schedule == of_year(0)
     assert len(record(tmp_path).periods()) == 1
     begun.reserve(report_key(0), open_at(0))
+
+
+def test_interruption_before_a_period_is_recorded_does_not_block_another_period(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as crash:
+        crash.setattr(LifetimeRecord, "begin", fail)
+        with pytest.raises(KeyboardInterrupt):
+            begin(tmp_path, 0)
+    assert counter_path(tmp_path / "ledger-0.sqlite").exists()
+    begin(tmp_path, 1)
+    assert [each.schedule for each in record(tmp_path).periods()] == [of_year(1)]
 
 
 def test_period_whose_ledger_and_counter_are_lost_cannot_begin_again(tmp_path: Path) -> None:
