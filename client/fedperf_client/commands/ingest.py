@@ -3,20 +3,21 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json, LocalPath, home_of
+from fedperf_client.commands.program import Json, NamedPlace, SourceParameter, home_of
 from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible
+from fedperf_shared.runtime.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
+    from fedperf_client.sources.opener import SourcePlace
 
 MOST_SHOWN = 50  # sources in the table for people
 
@@ -24,10 +25,10 @@ MOST_SHOWN = 50  # sources in the table for people
 def ingest(
     context: typer.Context,
     paths: Annotated[
-        list[Path],
+        list[NamedPlace],
         typer.Argument(
-            click_type=LocalPath(),
-            help="Event logs, also zipped, profiles, histories, or directories of them.",
+            click_type=SourceParameter(),
+            help="Event logs, also zipped, profiles, histories, directories of them; or addresses.",
         ),
     ],
     dry_run: Annotated[
@@ -36,6 +37,9 @@ def ingest(
     jobs: Annotated[
         int, typer.Option(min=0, help="Sources read at the same time. 0: one per core.")
     ] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Read remote logs again that have not changed.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Store runs from event logs, profiles and histories. Repeating it has no effect.
@@ -43,14 +47,22 @@ def ingest(
     Reads Spark event logs (files, rolling directories, zips of the History Server, compressed or
     not), DuckDB profiles, fedperf's own histories, and kinds of sources that other packages add.
     The runs stay on this machine.
+
+    Addresses are s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX (extra `s3`), and that of a Spark
+    History Server, http://HOST:18080. Login data come from the usual environment and files. Logs
+    there that have not changed are not read again.
     """
     from fedperf_client.prediction.encoding import home_encoder
     from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
+    from fedperf_client.sources.ingestion import unchanged
 
     home = home_of(context)
     problems: list[str] = []
     sources = dict(find_sources(paths, problems))
+    known = set() if again else unchanged(sources, home.store)
+    sources = {path: is_named for path, is_named in sources.items() if path not in known}
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(path) for path in sources]) as advance:
         for outcome in ingest_all(
@@ -66,21 +78,23 @@ def ingest(
     outcomes.sort(key=lambda each: order[each.path])
     problems += [each.refused for each in outcomes if each.refused and sources[each.path]]
     refused = [each.refused for each in outcomes if each.refused]
-    if not problems and len(refused) == len(outcomes):
+    if not (problems or known) and len(refused) == len(outcomes):
         raise NothingFoundError(paths, refused)
-    if len(refused) < len(outcomes):
-        _show(outcomes, stored=not dry_run, json=json)
+    if known or len(refused) < len(outcomes):
+        _show(outcomes, len(known), stored=not dry_run, json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 
 
-def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -> None:
+def _show(
+    outcomes: "Sequence[IngestionOutcome]", unchanged: int, *, stored: bool, json: bool
+) -> None:
     from fedperf_client.sources.ingestion import total
 
     counts = _facts(total(outcomes))
     sources = [
         [
-            Fact("source", each.path, "source", each.path.name),
+            Fact("source", str(each.path), "source", each.path.name),
             *_facts(each.taken),
             Fact("refused", each.refused),
         ]
@@ -88,17 +102,25 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
     ]
     if json:
         values = list(map(values_of, sources))
-        show({**values_of(counts), "stored": stored, "sources": values}, json=True)
+        facts = {**values_of(counts), "stored": stored, "unchanged": unchanged}
+        show({**facts, "sources": values}, json=True)
         return
     rows = [row for row in sources if not row[-1].value]
     all_sources = [Fact(None, None, "source", f"all {len(rows)} sources"), *counts]
-    show_table(rows[:MOST_SHOWN] + [all_sources] * (len(rows) > 1), json=False)
+    if rows:
+        show_table(rows[:MOST_SHOWN] + [all_sources] * (len(rows) > 1), json=False)
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
     count = len(rows[:MOST_SHOWN]) + len(refused[:MOST_SHOWN])
     if count < len(outcomes):
         typer.echo(f"{count} of {len(outcomes)} sources shown; --json lists all")
+    if unchanged:
+        typer.echo(
+            f"{counted(len(outcomes) + unchanged, 'source')}: {len(rows)} read, "
+            f"{len(outcomes) - len(rows)} refused, {unchanged} unchanged since they were read "
+            "(--again reads them)"
+        )
     if not stored:
         typer.echo("--dry-run: nothing was stored")
 
@@ -116,14 +138,12 @@ def _facts(counts: "IngestionCounts") -> list[Fact]:
     ]
 
 
-def _size(path: Path) -> int:
+def _size(path: "SourcePlace") -> int:
     """Return the bytes to read, 0 for a file that has been removed."""
-    try:
-        if path.is_dir():
-            return sum(each.stat().st_size for each in path.iterdir())
-        return path.stat().st_size
-    except OSError:
-        return 0
+    from fedperf_client.sources.ingestion import state_of
+
+    state = state_of(path)
+    return 0 if state is None else state.size
 
 
 @contextmanager

@@ -20,6 +20,8 @@ from fedperf_shared.execution import Execution, ExecutionStatus
 if TYPE_CHECKING:
     import pyarrow
 
+    from fedperf_client.sources.opener import SourcePlace
+
 # Required columns with their types.
 COLUMNS = {
     "execution_id": "text",
@@ -65,15 +67,17 @@ _PAGE_BYTES = 8 * 1024**2  # large pages: similar plans compress together
 class HistoryFile:
     """A history file as a `Source`."""
 
-    path: Path
+    path: "SourcePlace"
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every row once, in file order; see `Source.read`."""
         from pyarrow import parquet
 
-        with _file_errors(self.path):
-            file = parquet.ParquetFile(self.path)
-        with file:
+        with contextlib.ExitStack() as stack:
+            with _file_errors(self.path):
+                is_local = isinstance(self.path, Path)
+                place = self.path if is_local else stack.enter_context(self.path.open("rb"))
+                file = stack.enter_context(parquet.ParquetFile(place))
             names, position = file.schema_arrow.names, 0
             if missing := [name for name in COLUMNS if name not in names]:
                 raise InvalidInputError(
@@ -92,13 +96,13 @@ class HistoryFile:
                     position += 1
 
 
-def open_history(path: Path) -> HistoryFile | None:
+def open_history(path: "SourcePlace") -> HistoryFile | None:
     """Recognize a history file by its name or first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
         is_parquet = stream.read(len(_MAGIC)) == _MAGIC
-    return HistoryFile(path) if is_parquet or path.suffix == ".parquet" else None
+    return HistoryFile(path) if is_parquet or path.name.endswith(".parquet") else None
 
 
 def write_history(
@@ -191,7 +195,7 @@ def write_table(
 
 
 @contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
+def _file_errors(path: "SourcePlace") -> Iterator[None]:
     import pyarrow as pa
 
     try:

@@ -15,7 +15,7 @@ import typer
 from click import UsageError
 
 from fedperf_client.commands.predict import note_without_executions, open_predictor
-from fedperf_client.commands.program import Json, LocalPath, home_of, now
+from fedperf_client.commands.program import Json, NamedPlace, SourceParameter, home_of, now
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show
@@ -59,9 +59,9 @@ def _refuse_method(method: str | None) -> None:
 def advise(
     context: typer.Context,
     source: Annotated[
-        Path | None,
+        NamedPlace | None,
         typer.Argument(
-            click_type=LocalPath(),
+            click_type=SourceParameter(),
             help="Workflow as for predict (platforms may be left out), a program, or Spark logs.",
         ),
     ] = None,
@@ -167,6 +167,7 @@ def advise(
         return
     if prices is not None:
         raise typer.BadParameter("--prices is for Spark logs")
+    file = source if isinstance(source, Path) else None
     options = _AdviceOptions(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
@@ -182,7 +183,7 @@ def advise(
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
         with open_predictor(home, store, json=json) as cache:
-            job, profiler = _job(stack, store, cache, source, execution=execution, data=data)
+            job, profiler = _job(stack, store, cache, file, execution=execution, data=data)
             if execute:
                 _require_runnable(job, options)
             surrogate = _surrogate(home, store, json=json)

@@ -30,6 +30,7 @@ from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.runtime.addresses import without_secrets
 
 if TYPE_CHECKING:
     from click import Context
@@ -219,7 +220,8 @@ def run(program: Callable[[], object], *, extra: str | None = None) -> None:
         with _one_blas_thread():
             program()
     except FedperfError as error:
-        print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
+        text = without_secrets(" ".join(str(error).split()))
+        print(f"error: {visible(text)}", file=sys.stderr)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         from fedperf_shared.runtime.extras import extra_with
