@@ -13,6 +13,7 @@ import typer
 from click import UsageError
 
 from fedperf_client.commands import (
+    assistant,
     compare,
     diagnose,
     drift,
@@ -50,6 +51,7 @@ app.add_typer(runs.app, name="runs", rich_help_panel="Analyze")
 app.command(rich_help_panel="Predict")(predict.predict)
 app.command(rich_help_panel="Predict")(predict.weights)
 app.command(rich_help_panel="Predict")(evaluate.evaluate)
+app.command(rich_help_panel="Predict")(assistant.mcp)
 app.command(rich_help_panel="Federate")(status.status)
 app.add_typer(release.app, name="release", rich_help_panel="Privacy")
 

@@ -30,7 +30,7 @@ from tests.unit.shared.console_programs import Ended, commands, contents, nothin
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
 COMMANDS = dict(commands(typer.main.get_command(cli.app)))
-SHOWS_NOTHING = {"daemon", "leave"}
+SHOWS_NOTHING = {"daemon", "leave", "mcp"}
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:
