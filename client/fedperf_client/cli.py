@@ -38,7 +38,6 @@ app = typer.Typer(
     help="Predict run times of data-analytics jobs from logs; optionally learn with others.",
     cls=AnnexCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),

@@ -78,6 +78,28 @@ def test_leave_command_needs_no_data_directory_and_suggests_revoke(home: Home) -
     assert contents(home.directory) == before
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("fedperf pr", {"predict", "profile"}), ("fedperf compare --b", {"--before"})],
+)
+def test_shell_completes_commands_of_annexes_and_options(words: str, completed: set[str]) -> None:
+    """The shell asks the program for completions in these variables."""
+    asked = {
+        "_FEDPERF_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    program = "import sys; sys.argv = ['fedperf']; from fedperf_client.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {*ended.stdout.split()} == completed
+
+
 def test_help_lists_exit_code_130() -> None:
     said = " ".join(run(cli.main, "--help").out.split())
     assert [text for code, text in EXIT_CODES.items() if f"{code} {text}" not in said] == []
