@@ -61,8 +61,8 @@ def ingest(
     home = home_of(context)
     problems: list[str] = []
     sources = dict(find_sources(paths, problems))
-    known = set() if again else unchanged(sources, home.store)
-    sources = {path: is_named for path, is_named in sources.items() if path not in known}
+    stored = set() if again else unchanged(sources, home.store)
+    sources = {path: is_named for path, is_named in sources.items() if path not in stored}
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(path) for path in sources]) as advance:
         for outcome in ingest_all(
@@ -78,10 +78,10 @@ def ingest(
     outcomes.sort(key=lambda each: order[each.path])
     problems += [each.refused for each in outcomes if each.refused and sources[each.path]]
     refused = [each.refused for each in outcomes if each.refused]
-    if not (problems or known) and len(refused) == len(outcomes):
+    if not (problems or stored) and len(refused) == len(outcomes):
         raise NothingFoundError(paths, refused)
-    if known or len(refused) < len(outcomes):
-        _show(outcomes, len(known), stored=not dry_run, json=json)
+    if stored or len(refused) < len(outcomes):
+        _show(outcomes, len(stored), stored=not dry_run, json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 

@@ -139,14 +139,14 @@ def list_applications(address: Address) -> tuple[Sequence[Application], bool]:
     try:
         content = orjson.loads(text)
         rows = [content] if name else content
-        found = [each for row in rows for each in _attempts(server, row, is_named=bool(name))]
+        attempts = [each for row in rows for each in _attempts(server, row, is_named=bool(name))]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError):
         raise InvalidInputError(f"{address}: {_NO_SERVER}") from None
     if attempt:
-        found = [each for each in found if each.attempt == attempt]
-    if name and not found:
+        attempts = [each for each in attempts if each.attempt == attempt]
+    if name and not attempts:
         raise InvalidInputError(f"{address}: the server has no such attempt")
-    return sorted(found, key=lambda each: (each.modified, each.name)), bool(name)
+    return sorted(attempts, key=lambda each: (each.modified, each.name)), bool(name)
 
 
 def _attempts(server: str, row: Mapping[str, Any], *, is_named: bool) -> Iterator[Application]:

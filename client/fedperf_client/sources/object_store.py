@@ -56,7 +56,7 @@ _MEANINGS = (
         r"|UNAUTHENTICATED|PERMISSION_DENIED|Authenticat|Authoriz|\b40[13]\b|[Cc]redential",
     ),
     ("the bucket is in another region; add ?region=NAME", r"\b301\b|MOVED|REDIRECT"),
-    ("no such bucket, folder or object", r"NO_SUCH|NOT_FOUND|not exist|\b404\b"),
+    ("no such bucket, folder or object", r"NO_SUCH|NOT_FOUND|No such|not exist|\b404\b"),
 )
 
 
@@ -145,9 +145,9 @@ def find_object(address: Address) -> ObjectPlace:
     try:
         with _named_errors(address):
             system = _file_system(address)
-            found = _in_time(lambda: system.get_file_info(key))
-            if found.type == FileType.File:
-                return ObjectPlace(address, found.size, found.mtime_ns or 0)
+            info = _in_time(lambda: system.get_file_info(key))
+            if info.type == FileType.File:
+                return ObjectPlace(address, info.size, info.mtime_ns or 0)
             # The answer is the same for a missing bucket; listing tells which.
             infos = _in_time(lambda: system.get_file_info(FileSelector(key, recursive=True)))
     except OSError as error:
@@ -198,13 +198,13 @@ def _connect(kind: str, account: str, options: tuple[tuple[str, str], ...]) -> "
     """Return the file system of a kind of store. It looks for login data in the environment."""
     from pyarrow import fs
 
-    given = dict(options)
-    endpoint, scheme = given.get("endpoint_override"), given.get("scheme")
-    is_anonymous = given.get("anonymous", "false").lower() in ("true", "1")
+    options_by_name = dict(options)
+    endpoint, scheme = options_by_name.get("endpoint_override"), options_by_name.get("scheme")
+    is_anonymous = options_by_name.get("anonymous", "false").lower() in ("true", "1")
     if kind == "s3":
         return fs.S3FileSystem(
             anonymous=is_anonymous,
-            region=given.get("region"),
+            region=options_by_name.get("region"),
             scheme=scheme,
             endpoint_override=endpoint,
             connect_timeout=_CONNECT_SECONDS,

@@ -104,14 +104,14 @@ def parse_place(text: str) -> Path | Address:
     match = _BEGINNING.match(text)
     if match is None or os.path.lexists(text):
         return Path(text)
-    scheme, shown = match[1].lower(), _WHOLE.sub(_shown, text)
+    scheme, displayed = match[1].lower(), _WHOLE.sub(_shown, text)
     if scheme not in (*SERVERS, *STORES):
         tool = _TOOLS.get(scheme, "the tools of that store")
         raise InvalidInputError(
-            f"{shown}: {scheme}:// addresses are not read; {_COPY.format(tool)}"
+            f"{displayed}: {scheme}:// addresses are not read; {_COPY.format(tool)}"
         )
     kind = STORES.get(scheme, "http")
-    no_address = InvalidInputError(f"{shown}: not an address; expected {_EXAMPLES[kind]}")
+    no_address = InvalidInputError(f"{displayed}: not an address; expected {_EXAMPLES[kind]}")
     try:
         parts = urlsplit(f"{scheme}://{text[match.end() :]}")
         is_address = (
@@ -121,14 +121,14 @@ def parse_place(text: str) -> Path | Address:
         raise no_address from None
     is_page = kind == "http" and _PAGE.search(parts.path) is not None
     options = () if is_page else tuple(parse_qsl(parts.query, keep_blank_values=True))
-    if HIDDEN in shown.partition("?")[0]:
+    if HIDDEN in displayed.partition("?")[0]:
         raise InvalidInputError(
-            f"{shown}: login data do not belong into an address (in a name, write @ as %40); "
+            f"{displayed}: login data do not belong into an address (in a name, write @ as %40); "
             f"leave them out and {LOGIN[kind]}"
         )
     if any(name not in _OPTIONS[kind] for name, _ in options):
         raise InvalidInputError(
-            f"{shown}: an unknown option; allowed are {', '.join(_OPTIONS[kind])}; "
+            f"{displayed}: an unknown option; allowed are {', '.join(_OPTIONS[kind])}; "
             f"for login data, {LOGIN[kind]}"
         )
     if not is_address:
