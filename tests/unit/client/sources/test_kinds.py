@@ -224,12 +224,6 @@ def test_command_with_an_address_that_is_not_read_says_what_to_do(
     assert re.search(told, ended.complaint())
 
 
-def test_predict_with_an_address_is_refused(home: Path) -> None:
-    ended = run(cli.main, "--home", home, "predict", "s3://bucket/job.json")
-    assert ended.code == 3
-    assert "s3://bucket/job.json: only local files are read here" in ended.complaint()
-
-
 def test_local_path_accepts_existing_path_that_looks_like_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
