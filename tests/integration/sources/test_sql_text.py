@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.prediction.fetched_models import FetchedModels
+from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.predictor_cache import CachedPredictor, load_or_fit
 from fedperf_client.prediction.serving.sql_query import RowsFrom, SqlQuery
 from fedperf_client.prediction.serving.what_if import predict_plan
@@ -103,18 +104,22 @@ def opened(
     return store, load_or_fit(directory / name, store, FetchedModels(directory / "models"))
 
 
-def seconds_of(cached: CachedPredictor, sql: SqlQuery | None, query: Query) -> float:
-    """Return the predicted seconds of a text, or of the measured plan."""
+def predicted(cached: CachedPredictor, sql: SqlQuery | None, query: Query) -> Prediction:
+    """Return the prediction of a text, or of the measured plan."""
     cluster = query.runs[-1].cluster
     if sql is None:
-        [prediction] = predict_plan(cached.predictor, query.measured, cluster, [cluster])
+        [found] = predict_plan(cached.predictor, query.measured, cluster, [cluster])
     else:
-        plan = sql.query.plan
-        inputs, job = sql.sizes(()), sql.query.job
-        [prediction] = predict_plan(
-            cached.predictor, plan, cluster, [cluster], inputs=inputs, job=job
+        [found] = predict_plan(
+            cached.predictor,
+            sql.query.plan,
+            cluster,
+            [cluster],
+            inputs=sql.sizes(()),
+            job=sql.query.job,
+            load=sql.half_width,
         )
-    return prediction.estimate.median_seconds
+    return found.estimate
 
 
 def template(query: Query) -> str:
@@ -152,13 +157,17 @@ def compared(
 ) -> tuple[list[float], list[float], list[float]]:
     """Return row errors, seconds by text and seconds by plan of queries, each once."""
     rows, by_text, by_plan = list[float](), list[float](), list[float]()
+    inside = 0
     for query in asked:
         sql = SqlQuery.read(store, *query.explained)
         assert sql.rows_from in want, (query.name, sql.rows_from)
         if fingerprint(sql.query.plan.workflow) == fingerprint(query.measured.workflow):
             rows += row_errors(sql.query.plan, query)
-        by_text.append(seconds_of(cached, sql, query))
-        by_plan.append(seconds_of(cached, None, query))
+        of_text, of_plan = (predicted(cached, each, query) for each in (sql, None))
+        by_text.append(of_text.median_seconds)
+        by_plan.append(of_plan.median_seconds)
+        inside += of_text.lower_seconds <= query.seconds <= of_text.upper_seconds
+    print(f"\n{inside} of {len(asked)} in the 90 % interval")
     return rows, by_text, by_plan
 
 
