@@ -19,6 +19,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -304,12 +305,15 @@ class ZipPlace:
         """Open the bytes of a file; reading raises what `zipfile` does where they are damaged."""
         if self.is_dir():
             raise IsADirectoryError(21, "Is a directory", str(self))
-        stream = self.archive.open("rb")
-        try:
-            return _Member(zipfile.ZipFile(stream).open(self.path), stream)
-        except _ZIP_DAMAGE as error:
-            stream.close()
-            raise zipfile.BadZipFile(f"{self.path}: {error}") from error
+        with ExitStack() as stack:
+            stream = stack.enter_context(self.archive.open("rb"))
+            try:
+                archive = zipfile.ZipFile(stream)
+                member = _Member(archive.open(self.path), stream)
+            except _ZIP_DAMAGE as error:
+                raise zipfile.BadZipFile(f"{self.path}: {error}") from error
+            stack.pop_all()  # the member closes it
+        return member
 
 
 class _Member(io.BufferedReader):
