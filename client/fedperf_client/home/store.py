@@ -36,7 +36,7 @@ from fedperf_shared.runtime.process import Closing
 from fedperf_shared.wire.codec import decode_plan
 from fedperf_shared.workflow.vocabulary import Platform
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 APPLICATION_ID = 0x66705354  # marks the file as a store of fedperf ("fpST")
 MAX_ROW_COUNTS = 100  # row counts that are stored of one table; older ones are deleted
 SHORTEST_ID = 8  # characters of an id that are shown at least
@@ -80,6 +80,7 @@ _ADDED_COLUMNS = {
         "operator_seconds": "BLOB NOT NULL DEFAULT x''",
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
+    7: {"columns": _TEXT},
 }
 
 _ADDED_TABLES = {
@@ -461,6 +462,31 @@ class ExecutionStore(Closing):
         if len(missing):
             parts.append(encoder.encode(self.numbered(missing.tolist()))[segments.WIDE])
         return np.concatenate(parts)[np.argsort(np.concatenate([stored, missing]))]
+
+    def jobs_with_columns(self, workload: str | None = None) -> dict[str, int]:
+        """Return the number of executions with columns, by workload; all of them, or one."""
+        query = "SELECT workload, count(*) FROM execution WHERE columns <> '' {} GROUP BY workload"
+        if workload is None:
+            rows = self._rows(query.format(""))
+        else:
+            rows = self._rows(query.format("AND workload = ?"), (workload,))
+        return {str(name): int(count) for name, count in rows}
+
+    def with_columns(self, workload: str, *, repeats: int) -> list[tuple[int, str]]:
+        """Return number and columns of executions of a workload, those that finished last first.
+
+        Args:
+            workload: its whole name.
+            repeats: executions of equal columns, at most; the newest ones.
+        """
+        query = """
+            SELECT rowid, columns FROM (
+                SELECT rowid, columns, finished_at, execution_id, row_number() OVER (
+                    PARTITION BY columns ORDER BY finished_at DESC, execution_id DESC) AS place
+                FROM execution WHERE workload = ? AND columns <> '')
+            WHERE place <= ? ORDER BY finished_at DESC, execution_id DESC
+        """
+        return [(int(number), str(text)) for number, text in self._rows(query, (workload, repeats))]
 
     def in_order(self) -> NDArray[np.int64]:
         """Return the number of every execution, in the order of `executions`."""

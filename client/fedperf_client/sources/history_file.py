@@ -38,7 +38,15 @@ COLUMNS = {
     "finished_at": "moment",
 }
 
-NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
+NAME_COLUMNS = (
+    "application",
+    "application_id",
+    "record",
+    "description",
+    "file",
+    "failure",
+    "columns",
+)
 SECONDS_COLUMN = "operator_seconds"
 # All columns in their order; those that are not in `COLUMNS` are optional.
 _ALL_COLUMNS = COLUMNS | {
@@ -98,7 +106,21 @@ def open_history(path: Path) -> HistoryFile | None:
         return None
     with path.open("rb") as stream:
         is_parquet = stream.read(len(_MAGIC)) == _MAGIC
-    return HistoryFile(path) if is_parquet or path.suffix == ".parquet" else None
+    if not is_parquet and path.suffix != ".parquet":
+        return None
+    return HistoryFile(path) if _may_be_history(path) else None
+
+
+def _may_be_history(path: Path) -> bool:
+    """Return whether a Parquet file has the columns of a history, or cannot be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        names = parquet.read_schema(path).names
+    except (pa.ArrowException, ValueError, OSError):
+        return True
+    return all(name in names for name in COLUMNS)
 
 
 def write_history(
