@@ -222,16 +222,12 @@ def run(program: Callable[[], object], *, extra: str | None = None) -> None:
         print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        from fedperf_shared.runtime.extras import extra_with
+        from fedperf_shared.runtime.extras import missing_extra
 
-        missing = None if error.name is None else extra_with(error.name, extra)
+        missing = missing_extra(error, extra)
         if missing is None:
             raise
-        print(
-            f"error: this needs {error.name}, which is not installed; "
-            f"run: pip install 'fedperf[{missing}]'",
-            file=sys.stderr,
-        )
+        print(f"error: {missing}", file=sys.stderr)
         sys.exit(InvalidInputError.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
