@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,10 @@ def home(tmp_path: Path) -> Home:
     home = Home(tmp_path / "home")
     home.create("")
     return home
+
+
+def facts_of(home: Home, *words: object) -> Any:
+    return fedperf(home, *words, "--json").json()
 
 
 def write(home: Home, text: str, name: str = "runs.csv") -> Path:
@@ -64,7 +69,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, object]]) -> Path:
 
 def median_of(home: Home, job: str, *more: str) -> float:
     at = ",".join(f"{name}={value}" for name, value in MIDDLING.items())
-    facts = fedperf(home, "predict", job, "--at", at, *more, "--json").json()
+    facts = facts_of(home, "predict", job, "--at", at, *more)
     [found] = facts["predictions"]
     return float(found["p50_seconds"])
 
@@ -76,12 +81,12 @@ def stored(home: Home) -> list[Execution]:
 
 def test_table_is_ingested_listed_and_predicted(home: Home) -> None:
     path = write(home, RUNS)
-    found = fedperf(home, "ingest", path, "--json").json()
+    found = facts_of(home, "ingest", path)
     assert (found["read"], found["new"], found["stored"]) == (2, 2, True)
-    [listed] = fedperf(home, "jobs", "--json").json()
+    [listed] = facts_of(home, "jobs")
     assert (listed["job"], listed["kind"], listed["runs"]) == ("nightly", "table", 2)
     assert listed["measured"] == {"nodes": "4 to 8", "input_gb": "120"}
-    facts = fedperf(home, "predict", "nightly", "--at", "cores=16,32,64", "--json").json()
+    facts = facts_of(home, "predict", "nightly", "--at", "cores=16,32,64")
     assert (facts["job"], facts["campaign"]) == ("nightly", None)
     assert [each["columns"]["nodes"] for each in facts["predictions"]] == [4, 8, 16]
     medians = [each["p50_seconds"] for each in facts["predictions"]]
@@ -92,7 +97,7 @@ def test_table_is_ingested_listed_and_predicted(home: Home) -> None:
 def test_table_ingested_twice_or_otherwise_is_stored_once(home: Home) -> None:
     path = write(home, RUNS)
     fedperf(home, "ingest", path)
-    assert fedperf(home, "ingest", path, "--json").json()["new"] == 0
+    assert facts_of(home, "ingest", path)["new"] == 0
     ended = fedperf(home, "ingest", path, "--time", "seconds:ms")
     assert ended.code == 3
     assert "fedperf runs delete --workload 'nightly' --yes" in ended.complaint()
@@ -102,7 +107,7 @@ def test_table_ingested_twice_or_otherwise_is_stored_once(home: Home) -> None:
 def test_dry_run_of_table_shows_columns_and_stores_nothing(home: Home) -> None:
     path = write(home, "name,took,n\na,1500,4\n")
     words = ("--job", "name", "--time", "took:ms", "--cores", "n", "--dry-run")
-    [table] = fedperf(home, "ingest", path, *words, "--json").json()["tables"]
+    [table] = facts_of(home, "ingest", path, *words)["tables"]
     assert [(e["column"], e["role"], e["unit"]) for e in table["columns"]] == [
         ("name", "job", None),
         ("took", "time", "ms"),
@@ -164,7 +169,7 @@ def test_predict_job_at_wrong_column_is_refused(home: Home, setting: str, compla
 
 def test_predict_job_reads_sizes_in_bytes_in_the_unit_of_the_column(home: Home) -> None:
     fedperf(home, "ingest", write(home, RUNS))
-    facts = fedperf(home, "predict", "nightly", "--at", "input_gb=240GB", "--json").json()
+    facts = facts_of(home, "predict", "nightly", "--at", "input_gb=240GB")
     assert facts["predictions"][0]["columns"]["input_gb"] == pytest.approx(240)
 
 
@@ -205,10 +210,10 @@ def test_table_with_words_and_missing_values_is_predicted(home: Home) -> None:
         row["trace"] = f"t{number}-{number * 7919}"
         row["elapsed_ms"] = "" if number == 5 else row["elapsed_ms"]
     path = write_rows(home.directory.parent / "words.csv", rows)
-    counts = fedperf(home, "ingest", path, "--json").json()
+    counts = facts_of(home, "ingest", path)
     assert (counts["read"], counts["skipped"]) == (79, {"has no time": 1})
     assert median_of(home, "load0") == pytest.approx(seconds_of(**MIDDLING), rel=0.1)
-    [listed] = fedperf(home, "jobs", "--json").json()
+    [listed] = facts_of(home, "jobs")
     assert set(listed["measured"]) == {"rows", "workers", "format", "k"}
 
 
@@ -229,13 +234,13 @@ def test_exported_runs_are_read_again_without_storing_any_twice(home: Home, tmp_
     exported, history = tmp_path / "out.csv", tmp_path / "out.parquet"
     fedperf(home, "runs", "export", exported)
     fedperf(home, "runs", "export", history)
-    assert fedperf(home, "ingest", exported, "--json").json()["new"] == 0
+    assert facts_of(home, "ingest", exported)["new"] == 0
     assert sorted(map(repr, HistoryFile(history).read())) == sorted(map(repr, stored(home)))
     other = Home(tmp_path / "other")
     other.create("")
-    assert fedperf(other, "ingest", exported, "--json").json()["new"] == 2
+    assert facts_of(other, "ingest", exported)["new"] == 2
     assert {e.origin.columns for e in stored(other)} == {e.origin.columns for e in stored(home)}
-    assert fedperf(other, "jobs", "--json").json()[0]["job"] == "nightly"
+    assert facts_of(other, "jobs")[0]["job"] == "nightly"
 
 
 def test_job_of_later_dates_takes_part_in_compare(home: Home) -> None:
@@ -244,7 +249,7 @@ def test_job_of_later_dates_takes_part_in_compare(home: Home) -> None:
         for day, took in enumerate([60, 61, 59, 60, 120, 121, 119])
     ]
     fedperf(home, "ingest", write_rows(home.directory.parent / "etl.csv", rows))
-    found = fedperf(home, "compare", "--since", "2026-01-05", "--json").json()
+    found = facts_of(home, "compare", "--since", "2026-01-05")
     assert "etl" in json.dumps(found)
 
 
@@ -252,6 +257,6 @@ def test_job_of_later_dates_takes_part_in_compare(home: Home) -> None:
 def test_table_of_200_000_rows_is_ingested_and_predicted(home: Home) -> None:
     path = write_rows(home.directory.parent / "big.csv", [*job_rows(200_000, jobs=20)])
     began = process_time()
-    assert fedperf(home, "ingest", path, "--json").json()["new"] == 200_000
+    assert facts_of(home, "ingest", path)["new"] == 200_000
     assert median_of(home, "load3") == pytest.approx(seconds_of(**MIDDLING), rel=0.1)
     assert process_time() - began < 60  # busy machines count more than idle ones

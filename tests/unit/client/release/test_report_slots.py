@@ -138,7 +138,10 @@ def test_report_spans_partition_time_without_gap_or_overlap(
     assert spans[0].since is None
     assert all(before.until == after.since for before, after in pairwise(spans))
     for key in reports(planned):
-        assert span_covered(planned.schedule, key).until <= planned.schedule.opens_at(key)
+        until = span_covered(planned.schedule, key).until
+        assert until <= planned.schedule.opens_at(key)
+        if key.index == 0:
+            assert until == calendar.period.window_start(key.window)
 
 
 @pytest.mark.parametrize("begins", range(4))
