@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -173,6 +174,7 @@ def test_predict_job_reads_sizes_in_bytes_in_the_unit_of_the_column(home: Home) 
     assert facts["predictions"][0]["columns"]["input_gb"] == pytest.approx(240)
 
 
+@pytest.mark.slow
 def test_predict_job_finds_the_law_and_the_cheapest_that_meets_a_deadline(home: Home) -> None:
     fedperf(home, "ingest", write_rows(home.directory.parent / "load.csv", [*job_rows(60)]))
     assert median_of(home, "load0") == pytest.approx(seconds_of(**MIDDLING), rel=0.1)
@@ -202,6 +204,7 @@ def test_column_that_never_varied_gets_no_promise(home: Home) -> None:
     assert "no promise: input_gb was never varied, it was 120 in all runs" in ended.out
 
 
+@pytest.mark.slow
 def test_table_with_words_and_missing_values_is_predicted(home: Home) -> None:
     rows = list(job_rows(80))
     for number, row in enumerate(rows):
@@ -217,6 +220,7 @@ def test_table_with_words_and_missing_values_is_predicted(home: Home) -> None:
     assert set(listed["measured"]) == {"rows", "workers", "format", "k"}
 
 
+@pytest.mark.slow
 def test_wide_parquet_table_is_predicted_from_its_roles(home: Home) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -260,3 +264,14 @@ def test_table_of_200_000_rows_is_ingested_and_predicted(home: Home) -> None:
     assert facts_of(home, "ingest", path)["new"] == 200_000
     assert median_of(home, "load3") == pytest.approx(seconds_of(**MIDDLING), rel=0.1)
     assert process_time() - began < 60  # busy machines count more than idle ones
+
+
+def test_parquet_table_without_pyarrow_names_the_extra(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.directory.parent / "runs.parquet"
+    path.write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    ended = fedperf(home, "ingest", path)
+    assert ended.code == 3
+    assert "pip install 'fedperf[" in ended.complaint()
