@@ -394,8 +394,8 @@ class _RowReader:
         elif own:
             content = ["id", own]
         else:
-            cells = ((name, self._canonical(name, cell)) for name, cell in row.items())
-            content = sorted((name, cell) for name, cell in cells if cell is not None)
+            cells = ((name, self._canonical(name, row[name])) for name in sorted(row))
+            content = [(name, cell) for name, cell in cells if cell is not None]
         digest = hashlib.sha256(orjson.dumps(content)).digest()
         before = self._seen[digest[:16]]
         self._seen[digest[:16]] += 1
@@ -409,13 +409,10 @@ class _RowReader:
 
     def _canonical(self, name: str, cell: Cell) -> object:
         """Return a cell in the form that it has in every form of file."""
-        if is_missing(cell):
-            return None
-        if name in self._moments:
+        if name in self._moments and not is_missing(cell):
             moment = parse_moment(cell, self._columns.day_first)
             return str(cell) if moment is None else moment.astimezone(UTC).isoformat()
-        number = to_number(cell)
-        return str(cell).strip().lower() if number is None else number
+        return _canonical_cell(cell)
 
 
 def _value(use: ColumnUse, cell: Cell) -> float | str | None:
@@ -430,6 +427,14 @@ def _value(use: ColumnUse, cell: Cell) -> float | str | None:
         return number
     text = str(cell).strip()[:LONGEST_WORD]
     return text.lower() if isinstance(cell, bool) else text
+
+
+@lru_cache(maxsize=8192, typed=True)
+def _canonical_cell(cell: Cell) -> str | float | None:
+    if is_missing(cell):
+        return None
+    number = to_number(cell)
+    return str(cell).strip().lower() if number is None else number
 
 
 @lru_cache(maxsize=4096)
