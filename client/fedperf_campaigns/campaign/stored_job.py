@@ -41,10 +41,10 @@ def load_stored_job(store: ExecutionStore, name: str) -> JobMeasurements:
     Raises:
         ConfigurationError: there is no such job, or all of its runs failed.
     """
-    stored = store.with_columns(name, repeats=MOST_REPEATS)
+    stored = store.rows_of_tables(name, repeats=MOST_REPEATS)
     if not stored:
-        raise ConfigurationError(f"there is no job {name!r} with columns; fedperf jobs lists them")
-    all_runs = store.jobs_with_columns(name)[name]
+        raise ConfigurationError(f"there is no job {name!r} of a table; fedperf jobs lists those")
+    all_runs = store.jobs_of_tables(name)[name]
     texts = dict.fromkeys(text for _, text in stored)
     sample = set(_spread(list(texts)))
     numbers = sorted(number for number, text in stored if text in sample)

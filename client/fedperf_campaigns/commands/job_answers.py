@@ -162,7 +162,7 @@ def can_answer(home: "Home", name: str) -> bool:
     if find_journals(home.directory, name):
         return True
     with ExecutionStore.open_to_read(home.store) as store:
-        return bool(store.jobs_with_columns(name))
+        return bool(store.jobs_of_tables(name))
 
 
 def _load(home: "Home", words: str) -> _Job:
@@ -174,7 +174,7 @@ def _load(home: "Home", words: str) -> _Job:
 
     if not Path(words).is_file() and not find_journals(home.directory, words):
         with ExecutionStore.open_to_read(home.store) as store:
-            if store.jobs_with_columns(words):
+            if store.jobs_of_tables(words):
                 return _Job(load_stored_job(store, words), NO_REPEATS, is_campaign=False)
     campaign = load_campaign_by_name_or_path(home.directory, words)
     return _Job(

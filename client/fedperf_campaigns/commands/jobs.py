@@ -64,7 +64,7 @@ def _rows(home: Home) -> Iterator[list[Fact]]:
         campaigns.add(name)
         yield facts(measured, "campaign", len(measured.seconds))
     with ExecutionStore.open_to_read(home.store) as store:
-        for name, count in store.jobs_with_columns().items():
+        for name, count in store.jobs_of_tables().items():
             if name in campaigns:
                 continue
             try:

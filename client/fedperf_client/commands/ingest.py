@@ -151,12 +151,12 @@ def _show(
     ]
     if json:
         values = list(map(values_of, sources))
-        facts = {**values_of(counts), "stored": stored, "sources": values}
-        facts["tables"] = [
+        understood = [
             {"source": path, "form": form, "columns": list(map(values_of, rows))}
             for path, form, rows in tables
         ]
-        show(facts, json=True)
+        facts = {**values_of(counts), "stored": stored, "sources": values}
+        show(facts | ({"tables": understood} if understood else {}), json=True)
         return
     for path, form, uses in tables:
         typer.echo(f"{visible(path.name)}: {form}")

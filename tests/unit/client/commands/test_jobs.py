@@ -95,6 +95,16 @@ def test_table_is_ingested_listed_and_predicted(home: Home) -> None:
     assert facts["predictions"][2]["extrapolating"]
 
 
+def test_job_without_columns_is_predicted_from_its_times(home: Home) -> None:
+    fedperf(home, "ingest", write(home, "job,seconds\na,60\na,62\na,58\n"))
+    facts = facts_of(home, "predict", "a", "--deadline", "2m")
+    [found] = facts["predictions"]
+    assert found["columns"] == {}
+    assert found["p50_seconds"] == pytest.approx(60, rel=0.05)
+    assert found["meets_deadline"]
+    assert facts_of(home, "jobs") == [{"job": "a", "kind": "table", "runs": 3, "measured": {}}]
+
+
 def test_table_ingested_twice_or_otherwise_is_stored_once(home: Home) -> None:
     path = write(home, RUNS)
     fedperf(home, "ingest", path)
