@@ -25,6 +25,7 @@ from fedperf_shared.wire.codec import decode_plan, encode_plan
 CLUSTER = tuple(each.name for each in fields(ClusterConfig))
 MEASUREMENT = tuple(each.name for each in fields(Measurement))
 METADATA = tuple(each.name for each in fields(ExecutionMetadata))
+_NO_KEY = "-"
 
 
 def to_record(execution: Execution) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def to_record(execution: Execution) -> dict[str, Any]:
         **{name: getattr(metadata, name) for name in METADATA},
         "remarks": " ".join(metadata.remarks),
         "columns": columns_to_text(metadata.columns),
+        "operator_keys": " ".join(each or _NO_KEY for each in metadata.operator_keys),
     }
 
 
@@ -58,6 +60,8 @@ def from_record(record: Mapping[str, Any]) -> Execution:
     metadata = {name: record[name] for name in METADATA if name in record}
     metadata["columns"] = columns_from_text(metadata.get("columns", ""))
     metadata["remarks"] = tuple(map(ExecutionWarning, metadata.get("remarks", "").split()))
+    keys = metadata.get("operator_keys", "").split()
+    metadata["operator_keys"] = tuple("" if each == _NO_KEY else each for each in keys)
     return Execution(
         execution_id=record["execution_id"],
         workload=record["workload"],

@@ -80,7 +80,7 @@ _ADDED_COLUMNS = {
         "operator_seconds": "BLOB NOT NULL DEFAULT x''",
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
-    7: {"columns": _TEXT},
+    7: dict.fromkeys(("statement", "operator_keys", "columns"), _TEXT),
 }
 
 _ADDED_TABLES = {
@@ -144,6 +144,8 @@ _CONDITIONS = {
     """,
     "status": "status = :status",
     "platform": "runs_on(plan, :platform)",
+    "statement": "substr(statement, 1, length(:statement)) = :statement",
+    "operator_keys": "instr(operator_keys, :operator_keys) > 0",
     "since": "finished_at >= :since",
     "until": "finished_at < :until",
 }
@@ -187,6 +189,8 @@ class Selection:
     text: str | None = None
     status: ExecutionStatus | None = None  # how they ended
     platform: Platform | None = None  # at least one of their operators ran there
+    statement: str | None = None  # how their `ExecutionMetadata.statement` begins
+    operator_keys: str | None = None  # one of their `ExecutionMetadata.operator_keys`
     since: datetime | None = None  # they finished at or after this timestamp (with time zone)
     until: datetime | None = None  # they finished before this timestamp (with time zone)
 

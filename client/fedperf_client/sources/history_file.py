@@ -39,13 +39,8 @@ COLUMNS = {
 }
 
 NAME_COLUMNS = (
-    "application",
-    "application_id",
-    "record",
-    "description",
-    "file",
-    "failure",
-    "columns",
+    *("application", "application_id", "record", "description", "file", "failure"),
+    *("statement", "operator_keys", "columns"),
 )
 SECONDS_COLUMN = "operator_seconds"
 # All columns in their order; those that are not in `COLUMNS` are optional.

@@ -46,6 +46,7 @@ SHOWN = {
     "workflow.json": '{"platform"',
     "totals.json": '{"steps"',
     "prices.toml": "currency",
+    "top.sql": "SELECT item",
 }
 """Files that the engineer's page shows, with the first characters of each."""
 
