@@ -115,9 +115,18 @@ def predict(
     home, settings = _home(context), [*(at or ()), *(columns or ())]
     job = campaign if campaign is not None else _job_named(home, workflow)
     if job is not None:
-        _require_none(cores, nodes, platform, "a job is asked by its columns, as in --at cores=8")
-        options = {"deadline": deadline, "plot": plot, "cheapest": cheapest, "prices": prices}
-        load_function(CAMPAIGNS, "answer")(home, job, settings, columns or (), **options, json=json)
+        _require_none(cores, nodes, platform, database, "a job is asked by --at cores=8, ... alone")
+        load_function(CAMPAIGNS, "answer")(
+            home,
+            job,
+            settings,
+            columns or (),
+            deadline=deadline,
+            plot=plot,
+            cheapest=cheapest,
+            prices=prices,
+            json=json,
+        )
         return
     _require_none(cheapest or None, prices, "--cheapest and --prices go with the name of a job")
     inputs = parse_input_sizes(settings)
