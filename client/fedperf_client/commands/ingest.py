@@ -1,4 +1,4 @@
-"""`fedperf ingest`: store runs from logs, profiles and histories."""
+"""`fedperf ingest`: store runs from logs, profiles, tables and histories."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
 
 MOST_SHOWN = 50  # sources in the table for people
+TABLES = "Tables of past runs"
 
 
 def ingest(
@@ -27,7 +28,8 @@ def ingest(
         list[Path],
         typer.Argument(
             click_type=LocalPath(),
-            help="Event logs, also zipped, profiles, histories, or directories of them.",
+            help="Event logs, also zipped, profiles, tables of runs, histories, or directories of "
+            "them.",
         ),
     ],
     dry_run: Annotated[
@@ -36,19 +38,70 @@ def ingest(
     jobs: Annotated[
         int, typer.Option(min=0, help="Sources read at the same time. 0: one per core.")
     ] = 0,
+    job: Annotated[
+        str | None, typer.Option(help="Table: column of the job's name.", rich_help_panel=TABLES)
+    ] = None,
+    job_name: Annotated[
+        str | None,
+        typer.Option(help="Table: name of the job of all rows.", rich_help_panel=TABLES),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            help="Table: column of run times, such as seconds or elapsed:ms.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    cores: Annotated[
+        str | None, typer.Option(help="Table: column of cores in all.", rich_help_panel=TABLES)
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Table: column of machines.", rich_help_panel=TABLES)
+    ] = None,
+    input_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Table: column of input sizes, such as rows or input:GB.", rich_help_panel=TABLES
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="Table: further columns that describe the job, such as k,format.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            click_type=LocalPath(),
+            help="Table: TOML file with these and further columns.",
+            rich_help_panel=TABLES,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Store runs from event logs, profiles and histories. Repeating it has no effect.
+    """Store runs from logs, profiles, tables and histories. Repeating it has no effect.
 
     Reads Spark event logs (files, rolling directories, zips of the History Server, compressed or
     not), DuckDB profiles, fedperf's own histories, and kinds of sources that other packages add.
     The runs stay on this machine.
+
+    Reads tables of past runs too (CSV, TSV, JSON, Parquet): each row is a run of a job, which
+    fedperf predict JOB --at then predicts. Columns are known by their names, by --job, --time, ...
+    or by a file; --dry-run shows how they are understood.
     """
+    from fedperf_client.commands import table_columns
     from fedperf_client.prediction.encoding import home_encoder
     from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
 
     home = home_of(context)
+    named = {"job": job, "job_name": job_name, "time": time, "cores": cores, "nodes": nodes}
+    tables = table_columns.find_tables(
+        paths, mapping, {**named, "input_size": input_size, "columns": columns}
+    )
+    table_columns.require_same(tables, home.store)
     problems: list[str] = []
     sources = dict(find_sources(paths, problems))
     outcomes: list[IngestionOutcome] = []
@@ -58,7 +111,8 @@ def ingest(
             home.store,
             jobs=jobs or os.cpu_count() or 1,
             dry_run=dry_run,
-            encoder=home_encoder(),
+            encoder=None if tables else home_encoder(),  # rows of tables are predicted without
+            sources=tables,
         ):
             outcomes.append(outcome)
             advance(_size(outcome.path))
@@ -69,12 +123,21 @@ def ingest(
     if not problems and len(refused) == len(outcomes):
         raise NothingFoundError(paths, refused)
     if len(refused) < len(outcomes):
-        _show(outcomes, stored=not dry_run, json=json)
+        understood = table_columns.understood(tables) if dry_run or json else []
+        _show(outcomes, stored=not dry_run, tables=understood, json=json)
+        if not json and not dry_run and tables:
+            typer.echo("fedperf jobs lists the jobs that can be asked")
     if problems:
         raise InvalidInputError("; ".join(problems))
 
 
-def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -> None:
+def _show(
+    outcomes: "Sequence[IngestionOutcome]",
+    *,
+    stored: bool,
+    tables: "Sequence[tuple[Path, str, list[list[Fact]]]]",
+    json: bool,
+) -> None:
     from fedperf_client.sources.ingestion import total
 
     counts = _facts(total(outcomes))
@@ -88,8 +151,16 @@ def _show(outcomes: "Sequence[IngestionOutcome]", *, stored: bool, json: bool) -
     ]
     if json:
         values = list(map(values_of, sources))
-        show({**values_of(counts), "stored": stored, "sources": values}, json=True)
+        understood = [
+            {"source": path, "form": form, "columns": list(map(values_of, rows))}
+            for path, form, rows in tables
+        ]
+        facts = {**values_of(counts), "stored": stored, "sources": values}
+        show(facts | ({"tables": understood} if understood else {}), json=True)
         return
+    for path, form, uses in tables:
+        typer.echo(f"{visible(path.name)}: {form}")
+        show_table(uses, json=False)
     rows = [row for row in sources if not row[-1].value]
     all_sources = [Fact(None, None, "source", f"all {len(rows)} sources"), *counts]
     show_table(rows[:MOST_SHOWN] + [all_sources] * (len(rows) > 1), json=False)

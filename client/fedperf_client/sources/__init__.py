@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
+from fedperf_shared.runtime.extras import missing_extra
 
 GROUP = "fedperf.sources"
 
@@ -162,16 +163,19 @@ def open_source(path: Path) -> Source:
     return _open(path)[1]
 
 
-def read_source(path: Path, counts: RowCounts | None = None) -> Iterator[Execution | SkippedRecord]:
+def read_source(
+    path: Path, counts: RowCounts | None = None, *, source: Source | None = None
+) -> Iterator[Execution | SkippedRecord]:
     """Yield every record of the source at `path`; see `Source.read`.
 
-    `counts` are row counts of this and other sources; by default, those of this source.
+    `counts` are row counts of this and other sources; by default, those of this source. `source` is
+    opened already; by default, the first kind that reads `path` opens it.
 
     Raises:
         InvalidInputError: as `open_source`, or it cannot be read to its end, also where its kind
             fails. Records before that are valid.
     """
-    name, source = _open(path)
+    name, source = _open(path) if source is None else (type(source).__name__, source)
     with _named_errors(path, name):
         if counts is not None and isinstance(source, CountingSource):
             records = source.read_with_counts(counts)
@@ -260,6 +264,7 @@ def _open(path: Path) -> tuple[str, Source]:
         except InvalidInputError:
             raise
         except Exception as error:  # a package that is not ours
+            _raise_missing_extra(path, error)
             raise BrokenKindError(name, error) from error
         if source is not None:
             return name, source
@@ -278,10 +283,18 @@ def _named_errors(path: Path, kind: str) -> Iterator[None]:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # a package that is not ours
+        _raise_missing_extra(path, error)
         raise InvalidInputError(
             f"{path}: the source kind {kind!r} failed to read it "
             f"({type(error).__name__}: {error}); update or remove the package that registers it"
         ) from error
+
+
+def _raise_missing_extra(path: Path, error: Exception) -> None:
+    """Raise an error that names the extra which a kind needs; do nothing for other errors."""
+    missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None:
+        raise InvalidInputError(f"{path}: {missing}") from error
 
 
 def _entries(path: Path, *, is_named: bool) -> list[Path] | None:
