@@ -30,7 +30,7 @@ FEW_RETURNS = 2  # executors that came after others had gone; fewer are a loss, 
 
 @dataclass(slots=True)
 class ApplicationFacts:
-    """What the jobs of an application have in common."""
+    """Facts that the jobs of an application have in common."""
 
     repeated: RepeatedParts = field(default_factory=RepeatedParts)
     waits: list[float] = field(default_factory=list)  # seconds of jobs, for executors to come back

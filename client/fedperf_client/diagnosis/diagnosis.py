@@ -104,10 +104,10 @@ def diagnose_application(
     cluster, seconds = whole.executors.whole(start, end), whole.seconds
     cores = 0 if cluster is None else cluster.cores
     least = max(LEAST_SECONDS, LEAST_SHARE * seconds)
-    found = (
+    bounded = (
         replace(each, seconds=min(each.seconds, seconds)) for each in facts.findings(whole, cores)
     )
-    findings = tuple(sorted((e for e in found if e.seconds >= least), key=lambda e: -e.seconds))
+    findings = tuple(sorted((e for e in bounded if e.seconds >= least), key=lambda e: -e.seconds))
     if not findings:
         return None
     return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)

@@ -154,15 +154,15 @@ class JobFacts:
     def parts(self) -> tuple[Part, ...]:
         """Parts of its plan of at least two operators that ran and can be compared."""
         nodes, parts = self.query.plan.nodes, list[Part]()
-        known: list[tuple[int, int, frozenset[int]] | None] = [None] * len(nodes)
+        below_of: list[tuple[int, int, frozenset[int]] | None] = [None] * len(nodes)
         for position in reversed(range(len(nodes))):
             node = nodes[position]
-            below = [known[each] for each in node.children]
+            below = [below_of[each] for each in node.children]
             inputs = [each for each in below if each is not None]
             if len(inputs) < len(below) or not (below or node.content):
                 continue
             if node.kind is None or node.reads_exchange:  # a layer
-                known[position] = inputs[0] if len(inputs) == 1 else None
+                below_of[position] = inputs[0] if len(inputs) == 1 else None
                 continue
             if not node.content:
                 continue
@@ -173,7 +173,7 @@ class JobFacts:
                 ran |= node.counters
             content = hash((node.content, *(each[0] for each in inputs)))
             operators = 1 + sum(each[1] for each in inputs)
-            known[position] = content, operators, counters | node.counters
+            below_of[position] = content, operators, counters | node.counters
             stages = self.stages_of(ran)
             if operators > 1 and stages:
                 counts = (self.query.counters[e] for e in node.rows if e in self.query.counters)
@@ -182,9 +182,11 @@ class JobFacts:
         return tuple(parts)
 
     @property
-    def has_join(self) -> bool:
-        """Return whether its plan joins anything."""
-        return any(each.kind is OperatorKind.JOIN for each in self.query.plan.nodes)
+    def may_join(self) -> bool:
+        """Return whether it is a query whose plan joins anything, or is unknown."""
+        nodes = self.query.plan.nodes
+        joins = any(each.kind is OperatorKind.JOIN for each in nodes)
+        return not self.query.is_job and (joins or not nodes)
 
     @property
     def wall_seconds(self) -> float:

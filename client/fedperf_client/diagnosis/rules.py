@@ -448,17 +448,19 @@ def uneven_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
         key=lambda each: each.duration,
         default=None,
     )
-    slow = _slow_executor(job, stage)
+    is_skewed = _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(
+        stage, "read_rows", LEAST_ROWS
+    )
     if overtaken and overtaken.duration >= max(longest, MUCH * stage.median):
         yield _overtaken(stage, overtaken)
-    elif slow is not None:
+    elif not is_skewed and (slow := _slow_executor(job, stage)) is not None:
         yield slow
     elif not seconds > 0:
         return
     elif longest < MUCH * stage.median:
         if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
             yield _last_wave(job, stage, seconds)
-    elif _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(stage, "read_rows", LEAST_ROWS):
+    elif is_skewed:
         yield _skew(job, stage, seconds)
     elif _slow(stage) <= FEW * len(stage.tasks):
         yield _straggler(job, stage, seconds)
@@ -520,7 +522,7 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
         conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        if not job.query.is_job and not job.has_join:
+        if not job.may_join:
             advice = "spread the frequent keys (salt); no join of it could be split"
         elif settings.has_version((3, 0)):
             conf = (
@@ -556,7 +558,7 @@ def _where(executor: str, host: str) -> str:
     return f"executor {executor or 'unknown'}" + (f" on {host}" if host else "")
 
 
-SOME_TASKS = 3  # of an executor; fewer may be slow by chance
+SOME_TASKS = 5  # of an executor; fewer may be slow by chance, or because it has just started
 
 
 def _slow_executor(job: JobFacts, stage: StageAttempt) -> JobFinding | None:
@@ -574,7 +576,8 @@ def _slow_executor(job: JobFacts, stage: StageAttempt) -> JobFinding | None:
             < max(least, MUCH * float(np.median(stage.tasks[name][~own])))
             for name, least in (("read_bytes", LEAST_BYTES), ("read_rows", LEAST_ROWS))
         )
-        if median >= MUCH * max(other, 1.0) and is_alike:
+        is_apart = np.quantile(durations[own], 0.25) > np.quantile(durations[~own], 0.75)
+        if median >= MUCH * max(other, 1.0) and is_apart and is_alike:
             slowest = max(slowest, (excess, int(place), median, other))
     excess, place, median, other = slowest
     if place < 0:
@@ -770,13 +773,13 @@ def costly_settings(job: JobFacts) -> Iterator[JobFinding]:
             f"{duration_text(min((float(e.durations.min()) for e in stages), default=0) / 1000)}",
         )
     if not settings.is_on("spark.shuffle.compress", default=True):
-        moved = [each.totals.fetch_wait + each.totals.shuffle_write for each in job.stages]
+        waits = [each.totals.fetch_wait + each.totals.shuffle_write for each in job.stages]
         yield from _setting(
             job,
             "spark.shuffle.compress=true",
-            sum(e.share_of_span(part) for e, part in zip(job.stages, moved, strict=True)),
+            sum(e.share_of_span(part) for e, part in zip(job.stages, waits, strict=True)),
             f"{size_text(sum(e.totals.shuffle_written for e in job.stages))} were shuffled without "
-            f"compression; writing and waiting took {duration_text(sum(moved) / 1000)} of tasks",
+            f"compression; writing and waiting took {duration_text(sum(waits) / 1000)} of tasks",
         )
 
 

@@ -20,7 +20,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,13 +53,12 @@ _DYNAMIC = {
 
 
 def fault(
-    *, is_warm: bool = True, **settings: str
+    settings: Mapping[str, str] | None = None, *, is_warm: bool = True
 ) -> Callable[[Callable[[Spark], None]], Callable[[Spark], None]]:
-    """Register an application with its settings: names without `spark.`, `__` for dots."""
+    """Register an application with its settings: names without `spark.`."""
 
     def register(run: Callable[[Spark], None]) -> Callable[[Spark], None]:
-        named = {name.replace("__", "."): value for name, value in settings.items()}
-        FAULTS[run.__name__] = Fault(run, named, is_warm)
+        FAULTS[run.__name__] = Fault(run, dict(settings or {}), is_warm)
         return run
 
     return register
@@ -96,14 +95,14 @@ def skew(spark: Spark) -> None:
     discard(rows)
 
 
-@fault(memory__fraction="0.02")
+@fault({"memory.fraction": "0.02"})
 def spill(spark: Spark) -> None:
     """Sort more than fits into the memory of tasks."""
     rows = spark.range(0, 1_200_000, 1, SLOTS).selectExpr("id", "uuid() AS text")
     discard(rows.repartition(SLOTS).sortWithinPartitions("text"))
 
 
-@fault(executor__extraJavaOptions="-XX:+UseSerialGC -Xmn1m")
+@fault({"executor.extraJavaOptions": "-XX:+UseSerialGC -Xmn1m"})
 def garbage(spark: Spark) -> None:
     """Leave the heap too little room for new objects."""
     rows = spark.range(0, 1_600_000, 1, SLOTS)
@@ -126,18 +125,13 @@ def slow_executor(spark: Spark) -> None:
     spark.sparkContext.parallelize(range(40), 40).map(work).count()
 
 
-@fault(is_warm=False, **{k.replace(".", "__"): v for k, v in _DYNAMIC.items()})
+@fault(_DYNAMIC, is_warm=False)
 def cold_start(spark: Spark) -> None:
     """Submit a job while there is no executor."""
     sleep_in_python(spark, [3.0] * 4 * SLOTS)
 
 
-@fault(
-    **{
-        **{k.replace(".", "__"): v for k, v in _DYNAMIC.items()},
-        "dynamicAllocation__executorIdleTimeout": "1s",
-    }
-)
+@fault(_DYNAMIC | {"dynamicAllocation.executorIdleTimeout": "1s"})
 def churn(spark: Spark) -> None:
     """Let executors go after every job, and wait for new ones before the next."""
     for _ in range(4):
@@ -154,7 +148,7 @@ def recomputed(spark: Spark) -> None:
         rows.where("slept IS NOT NULL OR id >= 0").groupBy().agg({"id": column[:3]}).collect()
 
 
-@fault(sql__exchange__reuse="false")
+@fault({"sql.exchange.reuse": "false"})
 def duplicate(spark: Spark) -> None:
     """Compute both sides of a self-join, though they are equal."""
     rows = spark.range(0, 9600, 1, 2 * SLOTS).selectExpr("id % 10 AS key", asleep(2))
@@ -179,7 +173,7 @@ def small_files_written(spark: Spark) -> None:
         rows.write.partitionBy("day").mode("overwrite").parquet(f"{directory}/days")
 
 
-@fault(sql__autoBroadcastJoinThreshold="-1")
+@fault({"sql.autoBroadcastJoinThreshold": "-1"})
 def sort_merge_join(spark: Spark) -> None:
     """Shuffle and sort a large table to join it with a small one."""
     large = spark.range(0, 6_000_000, 1, SLOTS).selectExpr("id", "id % 1000 AS key")
@@ -187,7 +181,7 @@ def sort_merge_join(spark: Spark) -> None:
     discard(large.join(small, "key"))
 
 
-@fault(sql__autoBroadcastJoinThreshold="1m")
+@fault({"sql.autoBroadcastJoinThreshold": "1m"})
 def broadcast(spark: Spark) -> None:
     """Send a table to all executors that is far above the threshold."""
     large = spark.range(0, 400_000, 1, SLOTS).selectExpr("id AS key", "concat(uuid(), uuid()) AS t")
@@ -208,7 +202,7 @@ def last_wave(spark: Spark) -> None:
     sleep_in_python(spark, [5.0] * (SLOTS + 1))
 
 
-@fault(sql__adaptive__enabled="false", sql__shuffle__partitions="800")
+@fault({"sql.adaptive.enabled": "false", "sql.shuffle.partitions": "800"})
 def tiny_tasks(spark: Spark) -> None:
     """Cut a thousand rows into eight hundred partitions."""
     spark.range(0, 1000, 1, SLOTS).groupBy("id").count().collect()
@@ -267,19 +261,19 @@ def outside_jobs(spark: Spark) -> None:
     sleep_in_python(spark, [2.0] * 2 * SLOTS)
 
 
-@fault(scheduler__listenerbus__eventqueue__eventLog__capacity="5")
+@fault({"scheduler.listenerbus.eventqueue.eventLog.capacity": "5"})
 def dropped_events(spark: Spark) -> None:
     """Report more tasks than the queue of events holds."""
     spark.sparkContext.parallelize(range(1500), 1500).count()
 
 
-@fault(task__cpus="2")
+@fault({"task.cpus": "2"})
 def cores_per_task(spark: Spark) -> None:
     """Reserve two cores for tasks that use one."""
     discard(spark.range(0, 12_000, 1, 2 * SLOTS).selectExpr("id", asleep(2)))
 
 
-@fault(python__worker__reuse="false")
+@fault({"python.worker.reuse": "false"})
 def python_workers(spark: Spark) -> None:
     """Start a process of Python for each of many tasks."""
     spark.sparkContext.parallelize(range(24), 24).map(lambda each: each + 1).count()
