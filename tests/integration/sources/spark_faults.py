@@ -102,11 +102,11 @@ def spill(spark: Spark) -> None:
     discard(rows.repartition(SLOTS).sortWithinPartitions("text"))
 
 
-@fault({"executor.extraJavaOptions": "-XX:+UseSerialGC -Xmn1m"})
+@fault()
 def garbage(spark: Spark) -> None:
-    """Leave the heap too little room for new objects."""
-    rows = spark.range(0, 1_600_000, 1, SLOTS)
-    discard(rows.selectExpr("concat(uuid(), uuid()) AS text").selectExpr("upper(text)"))
+    """Collect garbage for every row."""
+    rows = spark.range(0, 160, 1, SLOTS).selectExpr("id", asleep(100))
+    discard(rows.selectExpr("id", "slept", "java_method('java.lang.System', 'gc') AS collected"))
 
 
 @fault()
