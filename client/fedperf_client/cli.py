@@ -13,6 +13,7 @@ import typer
 from click import UsageError
 
 from fedperf_client.commands import (
+    assistant,
     compare,
     diagnose,
     drift,
@@ -37,7 +38,6 @@ app = typer.Typer(
     help="Predict run times of data-analytics jobs from logs; optionally learn with others.",
     cls=AnnexCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),
@@ -50,6 +50,7 @@ app.add_typer(runs.app, name="runs", rich_help_panel="Analyze")
 app.command(rich_help_panel="Predict")(predict.predict)
 app.command(rich_help_panel="Predict")(predict.weights)
 app.command(rich_help_panel="Predict")(evaluate.evaluate)
+app.command(rich_help_panel="Predict")(assistant.mcp)
 app.command(rich_help_panel="Federate")(status.status)
 app.add_typer(release.app, name="release", rich_help_panel="Privacy")
 

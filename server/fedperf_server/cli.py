@@ -17,7 +17,6 @@ app = typer.Typer(
     help="Coordinate organizations that learn one cost model together.",
     cls=command_line.ProgramCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),

@@ -23,7 +23,6 @@ app = typer.Typer(
     help="Show, measure and test claims about learning together.",
     cls=command_line.ProgramCommands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     epilog="Exit codes: "
     + "; ".join(f"{code} {text}" for code, text in command_line.EXIT_CODES.items()),

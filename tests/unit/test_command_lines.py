@@ -23,7 +23,7 @@ from tests.unit.shared.console_programs import commands
 
 PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 LINES = [line for page in PAGES for line in lines_of(page)]
-OF_ALL = {"--help", "--home", "--version"}
+OF_ALL = {"--help", "--home", "--version", "--install-completion"}
 OURS = [line for line in LINES if line.words[0] in APPS]
 
 

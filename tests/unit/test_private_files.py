@@ -99,7 +99,7 @@ def test_database_file_with_open_permissions_is_made_private_on_opening(
 
 def test_foreign_database_file_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
-    with sqlite3.connect(path) as other:
+    with closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE theirs (number)")
     path.chmod(0o644)
     with pytest.raises(StorageError):

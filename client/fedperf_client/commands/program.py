@@ -5,6 +5,7 @@ command in the entry points `fedperf.commands`, and the predictions of campaigns
 `fedperf.campaigns`.
 """
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,16 +76,18 @@ def load_function(group: str, name: str) -> Callable[..., Any]:
     raise ConfigurationError(f"no installed package registers {name} of {group}; reinstall fedperf")
 
 
+def default_home() -> Path:
+    """Return the data directory of FEDPERF_HOME, or of the user."""
+    import platformdirs
+
+    return Path(os.environ.get("FEDPERF_HOME") or platformdirs.user_data_dir("fedperf"))
+
+
 def home_of(context: typer.Context, *, must_exist: bool = True) -> "Home":
     """Return the data directory. Its configuration is checked unless it may be missing."""
     from fedperf_client.home.config import Home
 
-    directory: Path | None = context.obj
-    if directory is None:
-        import platformdirs
-
-        directory = Path(platformdirs.user_data_dir("fedperf"))
-    home = Home(directory)
+    home = Home(context.obj or default_home())
     if must_exist:
         home.load_config()
     return home

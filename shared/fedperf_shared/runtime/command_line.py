@@ -10,14 +10,16 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 from click import (
     Argument,
     BadParameter,
+    ClickException,
     Command,
     MissingParameter,
     NoSuchCommand,
@@ -48,6 +50,10 @@ READABLE = 10  # smallest readable width of a column with its borders, in charac
 SHORT = 16  # longest value, such as a date or a duration, that is kept on one line, in characters
 _CLOSE = 0.75  # similarity of two names from which one is suggested for the other
 _COMPARED = "fingerprint"  # heading of values that people compare letter by letter
+# What takes the JSON of a command; `call` collects it.
+_PRINT: ContextVar[Callable[[bytes], object]] = ContextVar(
+    "_PRINT", default=lambda content: print(content.decode())
+)
 _BORDERS = 3  # width of the border between two columns, in characters
 
 # Present names of commands and options that were renamed, with their program.
@@ -218,23 +224,52 @@ def run(program: Callable[[], object], *, extra: str | None = None) -> None:
     try:
         with _one_blas_thread():
             program()
-    except FedperfError as error:
-        print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except ModuleNotFoundError as error:
-        from fedperf_shared.runtime.extras import extra_with
-
-        missing = None if error.name is None else extra_with(error.name, extra)
-        if missing is None:
+    except (FedperfError, ModuleNotFoundError) as error:
+        failure = _needs_extra(error, extra) if isinstance(error, ModuleNotFoundError) else error
+        if failure is None:
             raise
-        print(
-            f"error: this needs {error.name}, which is not installed; "
-            f"run: pip install 'fedperf[{missing}]'",
-            file=sys.stderr,
-        )
-        sys.exit(InvalidInputError.exit_code)
+        print(f"error: {visible(' '.join(str(failure).split()))}", file=sys.stderr)
+        sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def call(program: typer.Typer, *words: str) -> dict[str, Any]:
+    """Return the JSON of a command, which is called with `--json`, without printing it.
+
+    The exit code is left out: the facts of the JSON say as much. One thread computes.
+
+    Raises:
+        FedperfError: as the command.
+        InvalidInputError: usage is wrong, or an extra is missing.
+    """
+    contents: list[bytes] = []
+    token = _PRINT.set(contents.append)
+    try:
+        with _one_blas_thread():
+            program(words, standalone_mode=False)
+    except ClickException as error:
+        raise InvalidInputError(error.format_message()) from error
+    except ModuleNotFoundError as error:
+        raise _needs_extra(error) or error from error
+    finally:
+        _PRINT.reset(token)
+    import orjson
+
+    document: dict[str, Any] = orjson.loads(contents[-1])
+    return document
+
+
+def _needs_extra(error: ModuleNotFoundError, extra: str | None = None) -> InvalidInputError | None:
+    """Return the error that names the extra with a missing module, None if no extra has it."""
+    from fedperf_shared.runtime.extras import extra_with
+
+    missing = None if error.name is None else extra_with(error.name, extra)
+    if missing is None:
+        return None
+    return InvalidInputError(
+        f"this needs {error.name}, which is not installed; run: pip install 'fedperf[{missing}]'"
+    )
 
 
 def show(facts: Mapping[str, object], *, json: bool) -> None:
@@ -332,4 +367,4 @@ def _print_json(content: Mapping[str, object]) -> None:
     import orjson
 
     numbered = {"schema": JSON_SCHEMA, **content}
-    print(orjson.dumps(numbered, default=str, option=orjson.OPT_INDENT_2).decode())
+    _PRINT.get()(orjson.dumps(numbered, default=str, option=orjson.OPT_INDENT_2))

@@ -107,6 +107,7 @@ RUNNERS: Mapping[str, Runner] = {
     "fedperf-sim run NAME": run_by(
         "integration/pages/test_researcher_page.py::test_command_of_researcher_page_"
     ),
+    "fedperf mcp": run_by("unit/client/commands/test_assistant.py::test_every_tool_"),
     "fedperf-sim verify": run_by(
         "unit/simulations/test_cli.py::test_verify_command_detects_an_edited_value_"
     ),

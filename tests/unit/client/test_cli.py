@@ -30,7 +30,7 @@ from tests.unit.shared.console_programs import Ended, commands, contents, nothin
 
 HEAVY = ("torch", "flwr", "sdv", "pandas", "polars", "duckdb", "scipy", "sklearn", "lightgbm")
 COMMANDS = dict(commands(typer.main.get_command(cli.app)))
-SHOWS_NOTHING = {"daemon", "leave"}
+SHOWS_NOTHING = {"daemon", "leave", "mcp"}
 
 
 def fedperf(home: Home, *arguments: object) -> Ended:
@@ -76,6 +76,28 @@ def test_leave_command_needs_no_data_directory_and_suggests_revoke(home: Home) -
         assert "revoke" in ended.err
         assert "Did you mean" not in ended.err
     assert contents(home.directory) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("fedperf pr", {"predict", "profile"}), ("fedperf compare --b", {"--before"})],
+)
+def test_shell_completes_commands_of_annexes_and_options(words: str, completed: set[str]) -> None:
+    """The shell asks the program for completions in these variables."""
+    asked = {
+        "_FEDPERF_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    program = "import sys; sys.argv = ['fedperf']; from fedperf_client.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | asked,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert {*ended.stdout.split()} == completed
 
 
 def test_help_lists_exit_code_130() -> None:

@@ -1,6 +1,6 @@
 """Encoded columns of executions: stored once, matched to executions, deleted with them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,9 @@ def counted() -> Counted:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ExecutionStore:
-    return ExecutionStore.open(tmp_path / "executions.sqlite")
+def store(tmp_path: Path) -> Iterator[ExecutionStore]:
+    with ExecutionStore.open(tmp_path / "executions.sqlite") as store:
+        yield store
 
 
 def some(*numbers: int) -> list[Execution]:

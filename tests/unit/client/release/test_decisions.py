@@ -1,6 +1,7 @@
 """Tests of release decisions: durability, deadlines and consistency with sent releases."""
 
 import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def test_late_approved_release_is_withheld_and_settled_release_stays_approved(
 
 
 def test_decisions_in_older_file_format_count_without_reason(decisions: Decisions) -> None:
-    with sqlite3.connect(decisions.path) as connection:
+    with closing(sqlite3.connect(decisions.path)) as connection, connection:
         connection.execute(
             "CREATE TABLE decision (id INTEGER PRIMARY KEY, kind INTEGER NOT NULL,"
             " window INTEGER NOT NULL, slot INTEGER NOT NULL, verdict TEXT NOT NULL,"

@@ -48,11 +48,22 @@ def ledger(home: Home) -> PrivacyLedger:
     return PrivacyLedger.open(home.ledger(START))
 
 
+def rounded(value: object) -> object:
+    """Return a JSON value with nine digits, on which all versions of numpy agree."""
+    if isinstance(value, dict):
+        return {name: rounded(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
 def test_dp_sgd_ledger_has_unchanged_cost(ledger: PrivacyLedger) -> None:
     events = to_events(ledger.schedule.at_most())
-    assert ledger.spent(open_at(0)) == FROZEN["spent"]
-    assert epsilon(events, ledger.budget.delta) == FROZEN["epsilon"]
-    assert replace_one_epsilon(events, ledger.budget.delta) == FROZEN["replace_one"]
+    assert rounded(ledger.spent(open_at(0))) == rounded(FROZEN["spent"])
+    assert rounded(epsilon(events, ledger.budget.delta)) == rounded(FROZEN["epsilon"])
+    assert rounded(replace_one_epsilon(events, ledger.budget.delta)) == rounded(
+        FROZEN["replace_one"]
+    )
 
 
 def test_dp_sgd_schedule_is_encoded_to_the_same_bytes(ledger: PrivacyLedger) -> None:
@@ -74,13 +85,14 @@ def test_dp_sgd_release_commands_print_the_same_json(
     monkeypatch.setattr("fedperf_client.commands.release.now", lambda: START - timedelta(days=30))
     ended = run(cli.main, "--home", home.directory, *command.split(), "--json")
     today = json.dumps(FROZEN[command]).replace('"leaves_at"', '"send_at"')
-    assert ended.json() == json.loads(today)
+    assert rounded(ended.json()) == rounded(json.loads(today))
 
 
 def test_dp_sgd_budget_command_includes_planned_updates(home: Home, ledger: PrivacyLedger) -> None:
     ended = run(cli.main, "--home", home.directory, "budget", "--json")
     (lifetime, period) = ended.rows()
-    assert lifetime["planned"] == period["planned"] == FROZEN["epsilon"]
+    assert lifetime["planned"] == period["planned"]
+    assert period["planned"] == pytest.approx(FROZEN["epsilon"], rel=1e-9)
     assert period["slots"] == len(ledger.schedule.slots)
 
 
