@@ -33,7 +33,8 @@ def diagnose(
     out: Annotated[
         Path | None,
         typer.Option(
-            click_type=LocalPath(), help="HTML page to write, with the jobs that are shown."
+            click_type=LocalPath(),
+            help="HTML page to write, with the jobs that are shown (extra \\[plot]).",
         ),
     ] = None,
     no_names: Annotated[

@@ -54,9 +54,11 @@ def require_page(path: Path) -> None:
 
     Raises:
         InvalidInputError: its name does not end with `.html`.
+        ModuleNotFoundError: the extra [plot] is not installed.
     """
     if path.suffix.lower() != ".html":
         raise InvalidInputError(f"{path}: a report is an HTML page. Use --out NAME.html")
+    render("")
 
 
 def write_report(
