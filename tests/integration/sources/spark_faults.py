@@ -205,7 +205,7 @@ def last_wave(spark: Spark) -> None:
 @fault({"sql.adaptive.enabled": "false", "sql.shuffle.partitions": "800"})
 def tiny_tasks(spark: Spark) -> None:
     """Cut a thousand rows into eight hundred partitions."""
-    spark.range(0, 1000, 1, SLOTS).groupBy("id").count().collect()
+    spark.range(0, 1000, 1, SLOTS).selectExpr("id % 1000 AS key").groupBy("key").count().collect()
 
 
 @fault()
