@@ -257,7 +257,7 @@ def lost_executor(spark: Spark) -> None:
 def outside_jobs(spark: Spark) -> None:
     """Hold all executors while the driver does something else."""
     sleep_in_python(spark, [2.0] * 2 * SLOTS)
-    time.sleep(15)
+    time.sleep(50)
     sleep_in_python(spark, [2.0] * 2 * SLOTS)
 
 
