@@ -3,6 +3,7 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -126,6 +127,14 @@ def test_ledger_accepts_charges_up_to_exactly_the_budget(ledger: PrivacyLedger) 
     counter_path(ledger.path).unlink()
     exact.reserve(report_key(0), open_at(0))
     assert len(ledger.entries()) == 1
+
+
+def test_ledger_with_a_charge_outside_of_its_schedule_is_damaged(ledger: PrivacyLedger) -> None:
+    ledger.reserve(report_key(0), open_at(0))
+    others = tuple(slot for slot in ledger.schedule.slots if slot.key != report_key(0))
+    smaller = PrivacyLedger(ledger.path, BUDGET, replace(ledger.schedule, slots=others))
+    with pytest.raises(StorageError, match="damaged"):
+        smaller.charged(END)
 
 
 def test_ledger_spent_equals_epsilon_recomputed_from_schedule(ledger: PrivacyLedger) -> None:

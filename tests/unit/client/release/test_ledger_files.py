@@ -10,9 +10,11 @@ from fedperf_client.release.ledger_files import (
     ConfirmedRelease,
     confirmed_path,
     counter_path,
+    read_counter,
     write_confirmed,
     write_counter,
 )
+from fedperf_shared.errors import StorageError
 
 
 def steps_to_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Path, int]]:
@@ -58,3 +60,13 @@ def test_ledger_files_are_synced_before_replacement_and_directory_after(
     size = path.stat().st_size
     new = path.with_name(path.name + ".new")
     assert steps == [("sync", new, size), ("replace", path, size), ("sync", tmp_path, 0)]
+
+
+@pytest.mark.parametrize("damage", [lambda text: f"x{text}", lambda text: f"{text} 4"])
+def test_damaged_counter_file_is_refused(tmp_path: Path, damage: Callable[[str], str]) -> None:
+    write_counter(tmp_path / "ledger", "identity", 3)
+    assert read_counter(tmp_path / "ledger") == ("identity", 3)
+    path = counter_path(tmp_path / "ledger")
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(StorageError, match="damaged"):
+        read_counter(tmp_path / "ledger")

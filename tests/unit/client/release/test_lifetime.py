@@ -176,7 +176,7 @@ def test_incomplete_lifetime_record_refuses_periods_until_reconciled(
     ledger.reserve(report_key(0), open_at(0))
     assert callable(spoil)
     spoil(tmp_path)
-    with pytest.raises(LifetimeDisagreesError):
+    with pytest.raises(LifetimeDisagreesError, match="until an operator reconciles it"):
         begin(tmp_path, 1)
     assert not (tmp_path / "ledger-1.sqlite").exists()
     problem, _ = reconcile_lifetime([ledger], NARROW)
@@ -196,6 +196,12 @@ def test_lifetime_record_restored_from_backup_is_detected_and_reconciled(tmp_pat
     _, lost = reconcile_lifetime([first, second, third], NARROW)
     assert [each.ledger for each in lost] == ["ledger-1.sqlite", "ledger-2.sqlite"]
     assert record(tmp_path).disagreement() is None
+
+
+def test_lifetime_record_that_is_missing_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such file; fedperf reconcile"):
+        record(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("table", ["promise", "period"])

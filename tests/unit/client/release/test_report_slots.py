@@ -7,7 +7,13 @@ from itertools import pairwise
 import pytest
 
 from fedperf_client.release.policy import Policy
-from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
+from fedperf_client.release.schedule import (
+    FIRST_STAGE_CLIP,
+    PlannedSchedule,
+    Span,
+    plan_schedule,
+    span_covered,
+)
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.period import ReleaseCalendar, default_calendar
 from fedperf_shared.releases.release import (
@@ -46,6 +52,8 @@ def test_first_release_is_sent_within_eight_days_of_joining(hours: int, policy: 
     first = reports(planned)[0]
     assert joined <= planned.schedule.opens_at(first)
     assert planned.schedule.replies_at(first) - joined <= 8 * DAY
+    refining = (key for key in reports(planned)[1:] if key.index > 0)
+    assert all(planned.schedule.replies_at(first) <= planned.schedule.opens_at(e) for e in refining)
     assert 0.99 < planned.epsilon <= policy.epsilon
 
 
@@ -114,6 +122,14 @@ def test_first_report_is_planned_alone_if_next_window_has_its_own_reports() -> N
     assert [key.index for key in reports(planned) if key.window == 1] == [0, 1, 2]
 
 
+def test_clip_is_wide_only_where_directed_reports_refine_the_first() -> None:
+    single = replace(CALENDAR, report_slots=CALENDAR.report_slots[:1])
+    for calendar, factor in ((CALENDAR, FIRST_STAGE_CLIP), (single, 1.0)):
+        slots = plan_schedule(README_POLICY, calendar).schedule.slots
+        plain = [each.parameters for each in slots if isinstance(each.parameters, ReportParameters)]
+        assert {each.residual_clip for each in plain} == {factor * README_POLICY.residual_clip}
+
+
 def test_schedule_of_recurring_workloads_reports_in_every_window() -> None:
     assert windows(plan_schedule(RECURRING, CALENDAR)) == list(range(13))
 
@@ -138,7 +154,10 @@ def test_report_spans_partition_time_without_gap_or_overlap(
     assert spans[0].since is None
     assert all(before.until == after.since for before, after in pairwise(spans))
     for key in reports(planned):
-        assert span_covered(planned.schedule, key).until <= planned.schedule.opens_at(key)
+        until = span_covered(planned.schedule, key).until
+        assert until <= planned.schedule.opens_at(key)
+        if key.index == 0:
+            assert until == calendar.period.window_start(key.window)
 
 
 @pytest.mark.parametrize("begins", range(4))

@@ -4,7 +4,12 @@ from datetime import timedelta
 import pytest
 
 from fedperf_client.release.accountant import epsilon, to_events
-from fedperf_client.release.policy import ConfigurationSecrecy, Policy, ReleaseMode
+from fedperf_client.release.policy import (
+    ConfigurationSecrecy,
+    Policy,
+    ReleaseMode,
+    planned_modes,
+)
 from fedperf_client.release.schedule import PlannedSchedule, Span, plan_schedule, span_covered
 from fedperf_shared.errors import ConfigurationError
 from fedperf_shared.releases.release import (
@@ -258,6 +263,13 @@ def test_release_mode_ask_is_planned_like_auto(share: float) -> None:
     policy = replace(LARGE, report_share=share)
     asking = replace(policy, residual_report=ReleaseMode.ASK, model_update=ReleaseMode.ASK)
     assert plan_schedule(asking, calendar()) == plan_schedule(policy, calendar())
+
+
+def test_report_share_of_one_leaves_the_budget_to_updates_if_no_report_may_leave() -> None:
+    updates_only = replace(LARGE, report_share=1.0, residual_report=ReleaseMode.NEVER)
+    planned = plan_schedule(updates_only, calendar())
+    assert {slot.key.kind for slot in planned.schedule.slots} == {ReleaseKind.MODEL_UPDATE}
+    assert planned_modes(updates_only, planned.schedule) == {"model_update": "auto"}
 
 
 def test_report_share_of_one_or_zero_plans_one_kind_of_release() -> None:

@@ -45,8 +45,8 @@ def test_forecast_alternatives_omit_undeclarable_changes() -> None:
     most = replace(SMALL, nominal_workloads=60_000, workloads_per_window=60_000)
     changes = forecast_alternatives(most, CALENDAR, at=JOINED)
     assert list(changes) == ["epsilon = 2", "2 more organizations like this one"]
-    bounded = replace(SMALL, lifetime_epsilon=1.0)
-    assert "epsilon = 2" in forecast_alternatives(bounded, CALENDAR, at=JOINED)
+    bounded = replace(SMALL, epsilon=2.0, lifetime_epsilon=2.0)
+    assert "epsilon = 4" in forecast_alternatives(bounded, CALENDAR, at=JOINED)
 
 
 def test_forecast_without_reports_expects_error_factor_of_e() -> None:
