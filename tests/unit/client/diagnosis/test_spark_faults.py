@@ -64,7 +64,7 @@ FOLLOWS: dict[str, set[Symptom]] = {
     "python_workers": {Symptom.LAST_WAVE, Symptom.STRAGGLER},
     "sort_merge_join": {Symptom.SHUFFLE_WAIT},
     "spill": {Symptom.GARBAGE, Symptom.SHUFFLE_WAIT},
-    "tiny_tasks": {Symptom.LAST_WAVE},
+    "tiny_tasks": {Symptom.LAST_WAVE, Symptom.SHUFFLE_WAIT},
 }
 
 
@@ -105,4 +105,4 @@ def test_diagnosis_of_a_log_with_one_fault_finds_it_and_no_other(log: Path, tmp_
 
 def test_every_fault_has_a_truth_and_most_have_a_log() -> None:
     assert TRUTH.keys() == FAULTS.keys()
-    assert len(LOGS) >= 15
+    assert len(LOGS) >= 20
