@@ -23,7 +23,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("name", ["straggler", "duplicate", "small_files_read", "killed_driver"])
 def test_fault_of_the_installed_spark_is_found(tmp_path: Path, name: str) -> None:
-    command = [sys.executable, PROGRAM, str(tmp_path), name]
+    command = [sys.executable, str(PROGRAM), str(tmp_path), name]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
     (log,) = tmp_path.glob(f"{name}-*.gz")
     check(log, tmp_path)
