@@ -45,7 +45,7 @@ TRUTH: dict[str, tuple[Symptom | None, float, float]] = {
     "dropped_events": (Symptom.DROPPED_EVENTS, 0, 0),
     "cores_per_task": (Symptom.SETTINGS, 0.3, 0.55),
     "python_workers": (Symptom.SETTINGS, 0.2, 1),
-    "killed_driver": (Symptom.NO_END, 0.05, 0.9),
+    "killed_driver": (Symptom.NO_END, 0, 0.9),
 }
 OF_APPLICATION = {"churn", "recomputed", "outside_jobs", "killed_driver"}
 
