@@ -149,20 +149,24 @@ class DataDirectory:
         at: Mapping[str, object] | None = None,
         deadline: str | None = None,
         platform: str | None = None,
+        database: StrPath | None = None,
     ) -> Table:
         """Predict run times; a row per size, with median, interval and query regime.
 
         Args:
-            job: id of a stored run or its beginning, or a workflow file.
+            job: id of a stored run or its beginning, or a workflow file. With `database` a SELECT
+                in a file that ends with .sql, a directory of these, or a dbt project.
             cores: total cores to evaluate.
             nodes: node counts to evaluate.
             at: input size, such as `{"rows": "2x"}`; a value may be a list.
             deadline: such as "20m". Each row then has the probability of meeting it.
             platform: for the whole workflow.
+            database: DuckDB database that the queries read. They are explained and never run.
         """
         sizes = [f"{name}={_listed(value)}" for name, value in (at or {}).items()]
         options = {"cores": _sizes(cores), "nodes": _sizes(nodes), "at": sizes}
-        return self._run("predict", job, **options, deadline=deadline, platform=platform)
+        words = {"deadline": deadline, "platform": platform, "database": database}
+        return self._run("predict", job, **options, **words)
 
     def advise(
         self,

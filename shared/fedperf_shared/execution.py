@@ -215,6 +215,11 @@ class ExecutionMetadata:
     # Uncertainty of the rows of its sources, as a factor of at least 1; 1 if they were counted.
     rows_within: float = 1.0
     tasks: int = 0  # number of the engine's tasks; 0 if unknown
+    # Digest of the query's text without constants and of its tables, "/", digest of the whole text.
+    statement: str = ""
+    # Digest of each operator of the plan: its tables and conditions. Empty if unknown, and for an
+    # operator that returns the rows of its input. No digests if all are unknown.
+    operator_keys: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.rows_known <= 1:
@@ -267,11 +272,14 @@ class Execution:
             raise InvalidExecutionError(f"execution {self.execution_id}: ok without a measurement")
         if self.finished_at.tzinfo is None:
             raise InvalidExecutionError(f"execution {self.execution_id}: no time zone")
-        timed, operators = len(self.origin.operator_seconds), len(self.plan.workflow.operators)
-        if timed not in (0, operators):
-            raise InvalidExecutionError(
-                f"execution {self.execution_id}: seconds of {timed} operators, it has {operators}"
-            )
+        operators = len(self.plan.workflow.operators)
+        for name in ("operator_seconds", "operator_keys"):
+            count = len(getattr(self.origin, name))
+            if count not in (0, operators):
+                raise InvalidExecutionError(
+                    f"execution {self.execution_id}: {name} of {count} operators, "
+                    f"it has {operators}"
+                )
 
     @property
     def runtime_seconds(self) -> float:

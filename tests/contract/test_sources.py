@@ -15,11 +15,13 @@ import pytest
 
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import NothingToReadError, SkippedRecord, Source
+from fedperf_client.sources.dbt import open_run_results
 from fedperf_client.sources.duckdb.profile_file import open_profile
 from fedperf_client.sources.history_file import open_history, write_history
 from fedperf_client.sources.spark.event_log import open_event_log
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution, ExecutionStatus
+from tests.fakes.dbt_artifacts import result, run_results
 from tests.fakes.duckdb_profiles import grouped, node_1, node_2, profile_1, profile_2
 from tests.fakes.spark_logs import SparkLog, node, sample
 from tests.unit.client.executions import make_execution
@@ -39,11 +41,19 @@ def write_profiles(path: Path) -> None:
     path.write_bytes(b"\n".join(orjson.dumps(grouped(version)) for version in range(3)))
 
 
+def write_run_results(path: Path) -> None:
+    path.write_bytes(orjson.dumps(run_results(result("orders"), result("totals", seconds=2.5))))
+
+
 KINDS: dict[str, tuple[Opener, Callable[[Path], None]]] = {
     "history": (open_history, write_history_file),
     "Spark event log": (open_event_log, write_event_log),
     "DuckDB profile": (open_profile, write_profiles),
+    "dbt run results": (open_run_results, write_run_results),
 }
+ONE_PIECE = ("history", "dbt run results")
+"""Kinds whose files are read as a whole."""
+
 """By entry point: the opener of the kind, and a function that writes a sample."""
 
 
@@ -76,10 +86,16 @@ def write_failed_profiles(path: Path) -> None:
     path.write_bytes(b"\n".join(map(orjson.dumps, profiles)))
 
 
+def write_failed_run_results(path: Path) -> None:
+    failed = result("orders", status="error", message="no table"), result("x", status="skipped")
+    path.write_bytes(orjson.dumps(run_results(*failed, result("y", seconds=0.0))))
+
+
 FAILED: dict[str, Callable[[Path], None]] = {
     "history": write_failed_history,
     "Spark event log": write_failed_event_log,
     "DuckDB profile": write_failed_profiles,
+    "dbt run results": write_failed_run_results,
 }
 """By entry point: a function that writes runs of which none succeeded."""
 
@@ -178,7 +194,7 @@ def test_damaged_source_raises_only_named_errors_and_adds_no_executions(
             source = KINDS[kind][0](path)
             found = list(source.read()) if source is not None else []
         except (InvalidInputError, StorageError):
-            assert kind == "history"  # one piece, whose content is described at its end
+            assert kind in ONE_PIECE
             continue
         assert all(isinstance(one, Execution | SkippedRecord) for one in found)
         ids = {one.execution_id for one in found if isinstance(one, Execution)}
@@ -186,9 +202,9 @@ def test_damaged_source_raises_only_named_errors_and_adds_no_executions(
         if content.startswith(each):
             assert before_the_cut <= ids
             before_the_cut = ids
-        elif kind != "history" and each[:16] == content[:16]:  # by which a kind is known
+        elif kind not in ONE_PIECE and each[:16] == content[:16]:  # by which a kind is known
             assert len(whole - ids) <= 1
-    assert kind == "history" or len(whole - before_the_cut) <= 1
+    assert kind in ONE_PIECE or len(whole - before_the_cut) <= 1
 
 
 @every_kind

@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import duckdb
 import pytest
 
 from fedperf_client.commands.advise_logs import advice_facts
@@ -75,6 +76,17 @@ def test_reference_lists_all_json_keys_of_predict(home: Home) -> None:
     words = ("--cores", "2,4", "--at", "rows=2x", "--deadline", "1h")
     found = asked(home, "predict", "execution-5", *words)
     assert named("`fedperf predict`") == set(keys_of(found))
+
+
+def test_reference_lists_all_json_keys_of_predict_for_sql(home: Home, tmp_path: Path) -> None:
+    duckdb.connect(str(tmp_path / "a.duckdb")).close()
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "one.sql").write_text("SELECT 1")
+    options = ("--database", "a.duckdb", "--deadline", "1h")
+    [row] = asked(home, "predict", "queries", *options)
+    assert set(row) - named("`fedperf predict`") == named("`fedperf predict` of SQL also has")
+    alone = set(asked(home, "predict", "queries/one.sql", *options)) - named("`fedperf predict`")
+    assert alone == named("`fedperf predict` of SQL also has") - {"query"}
 
 
 def test_reference_lists_all_json_keys_of_predict_for_a_campaign(home: Home) -> None:

@@ -3,6 +3,7 @@
 They read the data directory alone and cache fitted predictors there for the next command.
 """
 
+import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +13,28 @@ import typer
 
 from fedperf_client.commands.program import CAMPAIGNS, Json, LocalPath, load_function, now
 from fedperf_client.commands.program import home_of as _home
-from fedperf_client.formatting.facts import Fact, show_table
+from fedperf_client.commands.queries import (
+    DatabaseOption,
+    is_several,
+    problems_of,
+    read_queries,
+    read_query,
+    require_sql_options,
+)
+from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
+    from fedperf_client.prediction.serving.explanation import Disturbance
     from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
+    from fedperf_client.prediction.serving.reconfiguration import InputSize
+    from fedperf_client.prediction.serving.sql_query import SqlQuery
+    from fedperf_client.prediction.serving.what_if import ClusterPrediction, PlanQuery
 
 
 def predict(
@@ -31,9 +44,11 @@ def predict(
         typer.Argument(
             click_type=LocalPath(),
             help="Workflow as JSON, in the format of `fedperf runs show ID --json`; - for standard "
-            "input. The id of a stored run is accepted too.",
+            "input. The id of a stored run is accepted too, and with --database SQL: a file, a "
+            "directory, or a dbt project.",
         ),
     ] = None,
+    database: DatabaseOption = None,
     execution: Annotated[
         str | None,
         typer.Option(help="Id of a stored run, or its beginning."),
@@ -71,18 +86,19 @@ def predict(
     """Predict the run time of a workflow with an interval, and the probability of a deadline.
 
     With --at the same work has more or less data. With --campaign a profiled job has other values
-    of its columns. P50 is the median; nine of ten executions stay below P90. A query outside the
-    training support is marked as extrapolating and gets a wider interval. Exit code 7: no size
-    meets the deadline, or too little is known to promise one.
+    of its columns. With --database queries are explained by DuckDB and never run; their rows are
+    those of earlier runs of the same text on the same tables, where there are any. P50 is the
+    median; nine of ten executions stay below P90. A query outside the training support is marked
+    as extrapolating and gets a wider interval. Exit code 7: no size meets the deadline, or too
+    little is known to promise one.
     """
     from fedperf_client.charts.charts import draw_prediction
     from fedperf_client.charts.kit import require_chart_file
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.serving import what_if
-    from fedperf_client.prediction.serving.explanation import Disturbance, PredictionNotes
+    from fedperf_client.prediction.serving.explanation import PredictionNotes
     from fedperf_client.prediction.serving.reconfiguration import parse_input_sizes
-    from fedperf_shared.execution import KnownJob, PlanOnCluster
+    from fedperf_client.prediction.serving.what_if import PlanQuery, parse_cores, parse_duration
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
         raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
@@ -93,52 +109,122 @@ def predict(
         load_function(CAMPAIGNS, "answer")(home, campaign, settings, deadline, json=json)
         return
     inputs = parse_input_sizes(settings)
-    core_counts = None if cores is None else what_if.parse_cores(cores)
-    node_counts = None if nodes is None else what_if.parse_cores(nodes, "--nodes")
-    seconds = None if deadline is None else what_if.parse_duration(deadline)
+    of_one = {"--cores": cores, "--nodes": nodes, "--plot": plot}
+    require_sql_options(workflow, database, of_workflow={"--platform": platform}, of_one=of_one)
+    core_counts = None if cores is None else parse_cores(cores)
+    node_counts = None if nodes is None else parse_cores(nodes, "--nodes")
+    seconds = None if deadline is None else parse_duration(deadline)
     if plot is not None:
         require_chart_file(plot)
         if len(inputs) > 1:
             raise typer.BadParameter("--plot draws one size of the input")
+    if workflow is not None and is_several(workflow):
+        _predict_queries(home, workflow, database, inputs, seconds, json=json)
+        return
     with ExecutionStore.open_to_read(home.store) as store:
         _require_no_campaign(home, workflow)
-        query = what_if.PlanQuery.read(store, workflow, execution, platform)
-        same_size_runs = query.same_size_runs
-        load = Disturbance.of(same_size_runs)
+        sql = read_query(store, workflow, database)
+        query = sql.query if sql else PlanQuery.read(store, workflow, execution, platform)
         with open_predictor(home, store, json=json) as cached:
-            cluster = query.cluster_or(cached.typical_cluster(query.plan))
-            clusters = cached.clusters_of(query.plan)
-            predictions = what_if.predict_plan(
-                cached.predictor,
-                query.plan,
-                cluster,
-                query.sizes(cluster, core_counts, node_counts, clusters),
-                inputs=inputs,
-                job=query.job,
-                runs=[PlanOnCluster(e.plan, e.cluster, KnownJob.of(e)) for e in query.runs],
-                load=load.half_width,
-                deadline_seconds=seconds,
+            predictions, load = _predictions(
+                cached, query, sql, core_counts, node_counts, inputs=inputs, seconds=seconds
             )
             cached.save(write_private)
         note_without_executions(cached)
         if plot is not None:
             points = [
                 (each.cluster.cores, each.measurement.runtime_seconds)
-                for each in same_size_runs
+                for each in query.same_size_runs
                 if each.measurement is not None
             ]
             draw_prediction(plot, predictions, points, deadline_seconds=seconds)
         notes = PredictionNotes.of(query, cached, store, load=load, now=now())
     if json:
-        show(notes.values(predictions, seconds), json=True)
+        facts = values_of(sql.facts) if sql else {}
+        show({**notes.values(predictions, seconds), **facts}, json=True)
     else:
         of_nodes = node_counts is not None and (core_counts is None or len(core_counts) == 1)
         show_table([each.facts for each in predictions], json=False)
-        for line in notes.lines(predictions, seconds, of_nodes=of_nodes):
+        lines = notes.lines(predictions, seconds, of_nodes=of_nodes)
+        lines += [sql.sentence] if sql else []
+        for line in lines + ([f"picture: {plot}"] if plot else []):
             typer.echo(visible(line))
-        if plot is not None:
-            typer.echo(f"picture: {plot}")
     if seconds is not None and not any(each.meets_deadline for each in predictions):
+        raise typer.Exit(NO_FEASIBLE_SIZE)
+
+
+def _predictions(
+    cached: "CachedPredictor",
+    query: "PlanQuery",
+    sql: "SqlQuery | None",
+    cores: "Sequence[int] | None" = None,
+    nodes: "Sequence[int] | None" = None,
+    *,
+    inputs: "Sequence[InputSize]",
+    seconds: float | None,
+) -> "tuple[list[ClusterPrediction], Disturbance]":
+    """Predict a query at all sizes; return the interference during its runs as well."""
+    from fedperf_client.prediction.serving.explanation import Disturbance
+    from fedperf_client.prediction.serving.what_if import predict_plan
+    from fedperf_shared.execution import KnownJob, PlanOnCluster
+
+    load = Disturbance.of(query.same_size_runs)
+    cluster = query.cluster_or(cached.typical_cluster(query.plan))
+    predictions = predict_plan(
+        cached.predictor,
+        query.plan,
+        cluster,
+        query.sizes(cluster, cores, nodes, cached.clusters_of(query.plan)),
+        inputs=sql.sizes(inputs) if sql else inputs,
+        job=query.job,
+        runs=[PlanOnCluster(each.plan, each.cluster, KnownJob.of(each)) for each in query.runs],
+        load=math.hypot(load.half_width, sql.half_width if sql else 0.0),
+        deadline_seconds=seconds,
+    )
+    return predictions, load
+
+
+def _predict_queries(
+    home: "Home",
+    path: Path,
+    database: Path | None,
+    inputs: "Sequence[InputSize]",
+    deadline_seconds: float | None,
+    *,
+    json: bool,
+) -> None:
+    """Predict every query of a directory or a dbt project, where it ran or would run.
+
+    Raises:
+        InvalidInputError: some cannot be predicted; the others are shown before.
+    """
+    from fedperf_client.home.config import write_private
+    from fedperf_client.home.store import ExecutionStore
+
+    rows: list[list[Fact]] = []
+    failed: list[tuple[str, str]] = []
+    is_late = False
+    with (
+        ExecutionStore.open_to_read(home.store) as store,
+        read_queries(store, path, database) as queries,
+        open_predictor(home, store, json=json) as cached,
+    ):
+        for name, sql in queries:
+            if isinstance(sql, str):
+                failed.append((name, sql))
+                continue
+            predictions, _ = _predictions(
+                cached, sql.query, sql, inputs=inputs, seconds=deadline_seconds
+            )
+            rows += [[Fact("query", name, "query"), *p.facts, *sql.facts] for p in predictions]
+            is_late |= any(p.meets_deadline is False for p in predictions)
+        cached.save(write_private)
+    note_without_executions(cached)
+    if rows or not failed:
+        show_table(rows, json=json)
+    if failed:
+        raise problems_of(failed)
+    if is_late:
         raise typer.Exit(NO_FEASIBLE_SIZE)
 
 

@@ -21,6 +21,7 @@ from fedperf_shared.wire.codec import decode_plan, encode_plan
 CLUSTER = tuple(each.name for each in fields(ClusterConfig))
 MEASUREMENT = tuple(each.name for each in fields(Measurement))
 METADATA = tuple(each.name for each in fields(ExecutionMetadata))
+_NO_KEY = "-"
 
 
 def to_record(execution: Execution) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def to_record(execution: Execution) -> dict[str, Any]:
         "finished_at": execution.finished_at,
         **{name: getattr(metadata, name) for name in METADATA},
         "remarks": " ".join(metadata.remarks),
+        "operator_keys": " ".join(each or _NO_KEY for each in metadata.operator_keys),
     }
 
 
@@ -52,6 +54,8 @@ def from_record(record: Mapping[str, Any]) -> Execution:
     is_measured = record.get("runtime_seconds") is not None
     metadata = {name: record[name] for name in METADATA if name in record}
     metadata["remarks"] = tuple(map(ExecutionWarning, metadata.get("remarks", "").split()))
+    keys = metadata.get("operator_keys", "").split()
+    metadata["operator_keys"] = tuple("" if each == _NO_KEY else each for each in keys)
     return Execution(
         execution_id=record["execution_id"],
         workload=record["workload"],

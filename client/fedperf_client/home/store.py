@@ -36,7 +36,7 @@ from fedperf_shared.runtime.process import Closing
 from fedperf_shared.wire.codec import decode_plan
 from fedperf_shared.workflow.vocabulary import Platform
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 APPLICATION_ID = 0x66705354  # marks the file as a store of fedperf ("fpST")
 MAX_ROW_COUNTS = 100  # row counts that are stored of one table; older ones are deleted
 SHORTEST_ID = 8  # characters of an id that are shown at least
@@ -80,6 +80,7 @@ _ADDED_COLUMNS = {
         "operator_seconds": "BLOB NOT NULL DEFAULT x''",
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
+    7: dict.fromkeys(("statement", "operator_keys"), _TEXT),
 }
 
 _ADDED_TABLES = {
@@ -131,6 +132,8 @@ _CONDITIONS = {
     """,
     "status": "status = :status",
     "platform": "runs_on(plan, :platform)",
+    "statement": "substr(statement, 1, length(:statement)) = :statement",
+    "operator_keys": "instr(operator_keys, :operator_keys) > 0",
     "since": "finished_at >= :since",
     "until": "finished_at < :until",
 }
@@ -174,6 +177,8 @@ class Selection:
     text: str | None = None
     status: ExecutionStatus | None = None  # how they ended
     platform: Platform | None = None  # at least one of their operators ran there
+    statement: str | None = None  # how their `ExecutionMetadata.statement` begins
+    operator_keys: str | None = None  # one of their `ExecutionMetadata.operator_keys`
     since: datetime | None = None  # they finished at or after this timestamp (with time zone)
     until: datetime | None = None  # they finished before this timestamp (with time zone)
 

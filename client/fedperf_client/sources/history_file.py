@@ -38,7 +38,10 @@ COLUMNS = {
     "finished_at": "moment",
 }
 
-NAME_COLUMNS = ("application", "application_id", "record", "description", "file", "failure")
+NAME_COLUMNS = (
+    *("application", "application_id", "record", "description", "file", "failure"),
+    *("statement", "operator_keys"),
+)
 SECONDS_COLUMN = "operator_seconds"
 # All columns in their order; those that are not in `COLUMNS` are optional.
 _ALL_COLUMNS = COLUMNS | {

@@ -16,6 +16,7 @@ from click import UsageError
 
 from fedperf_client.commands.predict import note_without_executions, open_predictor
 from fedperf_client.commands.program import Json, LocalPath, home_of, now
+from fedperf_client.commands.queries import DatabaseOption, read_query, require_sql_options
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, show
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fedperf_client.home.config import Home
     from fedperf_client.home.store import ExecutionStore
     from fedperf_client.prediction.serving.predictor_cache import CachedPredictor
+    from fedperf_client.prediction.serving.sql_query import SqlQuery
     from fedperf_engines.advice.advice import Advice, MeasuredChoice
     from fedperf_engines.advice.constraints import PlanConstraints
     from fedperf_engines.advice.job import Job
@@ -62,9 +64,11 @@ def advise(
         Path | None,
         typer.Argument(
             click_type=LocalPath(),
-            help="Workflow as for predict (platforms may be left out), a program, or Spark logs.",
+            help="Workflow as for predict (platforms may be left out), a program, Spark logs, or "
+            "with --database a SELECT in a file that ends with .sql.",
         ),
     ] = None,
+    database: DatabaseOption = None,
     execution: Annotated[
         str | None, typer.Option(help="Id of a stored execution, or its beginning.")
     ] = None,
@@ -128,22 +132,18 @@ def advise(
     from fedperf_client.commands.advise_logs import advise_on_logs, is_spark_log, refuse_for_logs
     from fedperf_client.home.config import write_private
     from fedperf_client.home.store import ExecutionStore
-    from fedperf_client.prediction.serving.what_if import parse_cores, parse_duration, seconds_until
+    from fedperf_client.prediction.serving.what_if import parse_cores
     from fedperf_engines.advice.presentation import draw_advice, explain
 
     if (source is None) == (execution is None):
         raise typer.BadParameter("name a file or --execution, one of them")
-    if deadline is not None and by is not None:
-        raise typer.BadParameter("--deadline and --by are alternatives, name one of them")
-    home = home_of(context)
-    seconds = None if deadline is None else parse_duration(deadline)
-    if by is not None:
-        seconds = seconds_until(by, now().astimezone())
+    seconds, home = _deadline_seconds(deadline, by), home_of(context)
     if source is not None and is_spark_log(source):
         from fedperf_engines.platforms.engine import could_run
 
         refuse_for_logs(
             {
+                "--database": database,
                 "--data": data,
                 "--cores": cores,
                 "--nodes": nodes,
@@ -167,6 +167,7 @@ def advise(
         return
     if prices is not None:
         raise typer.BadParameter("--prices is for Spark logs")
+    require_sql_options(source, database, of_workflow={"--data": data, "--execute": execute})
     options = _AdviceOptions(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
@@ -182,7 +183,10 @@ def advise(
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
         with open_predictor(home, store, json=json) as cache:
-            job, profiler = _job(stack, store, cache, source, execution=execution, data=data)
+            sql = read_query(store, source, database)
+            job, profiler = _job(
+                stack, store, cache, source if sql is None else sql, execution=execution, data=data
+            )
             if execute:
                 _require_runnable(job, options)
             surrogate = _surrogate(home, store, json=json)
@@ -192,15 +196,25 @@ def advise(
             cache.save(write_private)
         note_without_executions(cache)
         if not json:
-            _show(advice, reasons, milliseconds)
+            _show(advice, reasons, milliseconds, sql)
         if plot is not None:
             draw_advice(plot, advice)
             if not json:
                 typer.echo(f"picture: {plot}")
         runs = _runs(advice, profiler, store, repeats, options) if execute else None
-    _show_results(advice, reasons, milliseconds, runs, json=json)
+    _show_results(advice, reasons, milliseconds, runs, sql, json=json)
     if advice.keeps_deadline is False:
         raise typer.Exit(NO_FEASIBLE_SIZE)
+
+
+def _deadline_seconds(deadline: str | None, by: str | None) -> float | None:
+    from fedperf_client.prediction.serving.what_if import parse_duration, seconds_until
+
+    if deadline is not None and by is not None:
+        raise typer.BadParameter("--deadline and --by are alternatives, name one of them")
+    if by is not None:
+        return seconds_until(by, now().astimezone())
+    return None if deadline is None else parse_duration(deadline)
 
 
 def _executor_memory(memory: Sequence[str]) -> int | None:
@@ -217,16 +231,19 @@ def _job(
     stack: ExitStack,
     store: "ExecutionStore",
     cache: "CachedPredictor",
-    source: Path | None,
+    source: "Path | SqlQuery | None",
     *,
     execution: str | None,
     data: Path | None,
 ) -> "tuple[Job, Profiler | None]":
     """Return the job, and for a program its profiler."""
     from fedperf_client.formatting.workflow_file import read_workflow_file
+    from fedperf_client.prediction.serving.sql_query import SqlQuery
     from fedperf_engines.advice.job import Job, NoDataError, read_program
     from fedperf_shared.execution import KnownJob
 
+    if isinstance(source, SqlQuery):
+        return _sql_job(source, cache), None
     program = None if source is None else read_program(source)
     if program is not None:
         if data is None:
@@ -240,6 +257,20 @@ def _job(
         return Job(own.plan, own.cluster, peak_bytes=peak, local_job=KnownJob.of(own)), None
     parsed = read_workflow_file(source, otherwise="unassigned")
     return Job(parsed.plan, parsed.cluster_or(cache.typical_cluster(parsed.plan))), None
+
+
+def _sql_job(sql: "SqlQuery", cache: "CachedPredictor") -> "Job":
+    """Return the job of a query on the present tables."""
+    from fedperf_client.prediction.serving.reconfiguration import scale_input
+    from fedperf_engines.advice.job import Job
+
+    query = sql.query
+    peak = 0
+    if query.own is not None and query.own.measurement is not None:
+        peak = query.own.measurement.peak_memory_bytes
+    plans = [scale_input(query.plan, each).plan for each in sql.sizes(())]
+    cluster = query.cluster_or(cache.typical_cluster(query.plan))
+    return Job(next(iter(plans), query.plan), cluster, peak_bytes=peak, local_job=query.job)
 
 
 def _program_job(stack: ExitStack, program: "Program", data: Path) -> "tuple[Job, Profiler]":
@@ -358,7 +389,9 @@ def _runs(
         return measure_plans(run, [advice.choice, *rivals], repeats=repeats, on_progress=advance)
 
 
-def _show(advice: "Advice", reasons: Sequence[str], milliseconds: float) -> None:
+def _show(
+    advice: "Advice", reasons: Sequence[str], milliseconds: float, sql: "SqlQuery | None"
+) -> None:
     from rich.console import Console
 
     from fedperf_client.formatting.operator_tree import operator_tree
@@ -385,6 +418,8 @@ def _show(advice: "Advice", reasons: Sequence[str], milliseconds: float) -> None
     for cluster, why in advice.too_small:
         typer.echo(f"{presentation.size_label(cluster)} left out: {why}")
     typer.echo(presentation.search_text(advice, milliseconds))
+    if sql is not None:
+        typer.echo(sql.sentence)
 
 
 def _show_results(
@@ -392,6 +427,7 @@ def _show_results(
     reasons: Sequence[str],
     milliseconds: float,
     runs: "Sequence[MeasuredChoice] | None",
+    sql: "SqlQuery | None",
     *,
     json: bool,
 ) -> None:
@@ -400,6 +436,7 @@ def _show_results(
     rows = [] if runs is None else presentation.measured_rows(runs, advice)
     if json:
         facts = presentation.advice_facts(advice, reasons)
+        facts |= {} if sql is None else values_of(sql.facts)
         facts["search_milliseconds"] = milliseconds
         if runs is not None:
             facts["measured"] = [values_of(each) for each in rows]

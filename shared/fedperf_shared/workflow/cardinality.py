@@ -33,7 +33,7 @@ _MOST: Mapping[OperatorKind, float] = MappingProxyType(
     {OperatorKind.GLOBAL_AGGREGATE: 1.0, OperatorKind.ML_TRAIN: 1.0, OperatorKind.TOPK: 100.0}
 )
 # Kinds whose work depends on output rows that their input rows do not determine.
-_UNSURE = frozenset(
+UNSURE_KINDS = frozenset(
     {
         OperatorKind.FILTER,
         OperatorKind.FLATMAP,
@@ -94,7 +94,7 @@ def with_estimates(
                 _estimated(operators[position], [each.output_rows for each in inputs]),
                 partitions=1 if position in ones else 0,
             )
-    is_unsure = any(operators[position].kind in _UNSURE for position in rows)
+    is_unsure = any(operators[position].kind in UNSURE_KINDS for position in rows)
     return replace(
         workflow,
         operators=tuple(operators),

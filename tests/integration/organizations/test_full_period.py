@@ -96,7 +96,9 @@ ORIGIN = ExecutionMetadata(
     description="canary-description",
     file="canary-file",
     failure="canary-failure",
+    statement="canary-statement",
 )
+KEY = "canary-operator-key"
 NUMBER = 7.123456789012345
 
 
@@ -109,8 +111,8 @@ def canary_executions() -> list[Execution]:
 
 
 def timed_origin(execution: Execution) -> ExecutionMetadata:
-    seconds = (NUMBER,) * len(execution.plan.workflow.operators)
-    return replace(ORIGIN, operator_seconds=seconds)
+    count = len(execution.plan.workflow.operators)
+    return replace(ORIGIN, operator_seconds=(NUMBER,) * count, operator_keys=(KEY,) * count)
 
 
 def large_policy() -> str:
@@ -408,6 +410,7 @@ def test_outgoing_bytes_contain_no_private_canary(season: Season) -> None:
         EXECUTION,
         HISTORY,
         HOME,
+        KEY,
         *(text for text in astuple(ORIGIN) if isinstance(text, str)),
         str(home),
         repr(NUMBER),

@@ -41,7 +41,12 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 DRAWN_FOR = timedelta(seconds=150)
 """Maximum time for drawing a report. Other lines run in the meantime."""
 
-SHOWN = {"workflow.json": '{"platform"', "totals.json": '{"steps"', "prices.toml": "currency"}
+SHOWN = {
+    "workflow.json": '{"platform"',
+    "totals.json": '{"steps"',
+    "prices.toml": "currency",
+    "top.sql": "SELECT item",
+}
 """Files that the engineer's page shows, with the first characters of each."""
 
 EARLIER = "earlier.parquet"

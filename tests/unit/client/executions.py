@@ -100,11 +100,16 @@ def executions() -> st.SearchStrategy[Execution]:
 
 
 def _timed(execution: Execution) -> st.SearchStrategy[Execution]:
-    """Return a strategy for the execution with or without operator seconds."""
+    """Return a strategy for the execution with or without seconds and keys of its operators."""
     count = len(execution.plan.workflow.operators)
     seconds = st.lists(st.none() | st.floats(0, 1e9), min_size=count, max_size=count)
-    return (st.just(()) | seconds.map(tuple)).map(
-        lambda each: replace(execution, origin=replace(execution.origin, operator_seconds=each))
+    keys = st.lists(st.sampled_from(["", "0" * 16, "a1" * 8]), min_size=count, max_size=count)
+    both = st.tuples(st.just(()) | seconds.map(tuple), st.just(()) | keys.map(tuple))
+    return both.map(
+        lambda each: replace(
+            execution,
+            origin=replace(execution.origin, operator_seconds=each[0], operator_keys=each[1]),
+        )
     )
 
 

@@ -31,7 +31,7 @@ DataDirectory.predict(self, job: str | os.PathLike[str], *, \
 cores: collections.abc.Sequence[int] | None = None, \
 nodes: collections.abc.Sequence[int] | None = None, \
 at: collections.abc.Mapping[str, object] | None = None, deadline: str | None = None, \
-platform: str | None = None) -> fedperf.Table
+platform: str | None = None, database: str | os.PathLike[str] | None = None) -> fedperf.Table
 DataDirectory.runs(self, *, workload: str | None = None, search: str | None = None, \
 status: str | None = None, platform: str | None = None, since: str | None = None, \
 until: str | None = None, last: int | None = None) -> fedperf.Table

@@ -56,6 +56,7 @@ class ProfileSchema:
     rows: str
     timing: str
     wall: _Path
+    text: _Path
     size: str = ""
     cpu: _Path = ()
     memory: _Path = ()
@@ -75,6 +76,7 @@ _SINCE_2 = ProfileSchema(
     size="intermediate_size_bytes",
     timing="timing",
     wall=("query", "total_time"),
+    text=("query", "sql"),
     cpu=("query", "cpu_time"),
     memory=("system", "peak_buffer_memory"),
     read_bytes=("io", "total_bytes_read"),
@@ -92,6 +94,7 @@ _SINCE_1_1 = ProfileSchema(
     size="result_set_size",
     timing="operator_timing",
     wall=("latency",),
+    text=("query_name",),
     cpu=("cpu_time",),
     memory=("system_peak_buffer_memory",),
     read_bytes=("total_bytes_read",),
@@ -105,6 +108,7 @@ _BEFORE_1_1 = ProfileSchema(
     rows="cardinality",
     timing="timing",
     wall=("timing",),
+    text=("extra-info",),
 )
 
 

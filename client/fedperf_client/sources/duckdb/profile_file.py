@@ -7,7 +7,7 @@ collect them. It is recognized by its first bytes, never by its name. Profiles o
 Invariants: an execution's id is a digest of its profile's bytes, so that reading a profile again,
 also from a copy or from a file that has grown, adds nothing. Rows that are counted later do not
 change it. A profile has no time, so an execution finished when its file was modified. No text of
-a profile gets into an execution.
+a profile gets into an execution, except as local digests (`query_keys`).
 
 Skipped, each with its reason: a profile of more than 8 MiB, one that would take too much memory,
 one that is cut off, and those that `execution_of` refuses.
@@ -32,7 +32,7 @@ anything that is not a number where one is expected.
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +64,7 @@ from fedperf_client.sources.duckdb.operators import (
     value_at,
     whole_count,
 )
+from fedperf_client.sources.duckdb.query_keys import OperatorKey, place_of, statement_key
 from fedperf_client.sources.opener import exceeds_json_memory
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
@@ -102,6 +103,7 @@ _KEEPS_ROWS = frozenset(
     }
 )
 
+_DYNAMIC = "Dynamic Filters"  # note of a scan
 _TOO_MANY = f"more than {MAX_OPERATORS} operators"
 _UNFINISHED = "the query did not run to its end"
 _GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
@@ -137,12 +139,18 @@ class OperatorTree:
     columns: int = 0  # of all sources
     # Row counts of scans of whole tables or files.
     counts: list[RowCount] = field(default_factory=list)
+    keys: list[OperatorKey] = field(default_factory=list)  # of each of `operators`
+    # Tables and files of all scans. The files are those of the text where scans do not name them.
+    places: set[str] = field(default_factory=set)
+    files: Collection[str] = ()  # that the query reads, if known from elsewhere
+    are_places_known: bool = True
     _least_rows: float = 0.0
     _most_rows: float = 0.0
     _is_idle: bool = True
     _nodes: int = 0
     _shared: dict[str, int] = field(default_factory=dict)
     _read_again: set[int] = field(default_factory=set)
+    _reduced: set[int] = field(default_factory=set)  # operators that a join filtered as they ran
 
     def read(self, tops: object) -> None:
         """Add every tree, with a sink at its end."""
@@ -164,6 +172,20 @@ class OperatorTree:
             raise InvalidProfileError(_UNFINISHED)
         columns = min(self.columns, MAX_ITERATIONS)
         return Workflow(tuple(self.operators), SourceStatistics(columns=columns))
+
+    def stored_keys(self) -> tuple[str, ...]:
+        """Return `ExecutionMetadata.operator_keys`; none if all are unknown."""
+        keys = tuple(
+            ""
+            if place in self._reduced or any(self.keys[e].rows == key.rows for e in operator.inputs)
+            else key.rows
+            for place, (operator, key) in enumerate(zip(self.operators, self.keys, strict=True))
+        )
+        return keys if any(keys) else ()
+
+    def statement(self, text: str) -> str:
+        """Return the key of the query with this text, see `query_keys`."""
+        return statement_key(text, self.places) if self.are_places_known else ""
 
     @property
     def rows_within(self) -> float:
@@ -221,7 +243,7 @@ class OperatorTree:
             not node.rows if node.kind is OperatorKind.UNION else node.rows is None
         )
         if follows and node.kind in _KEEPS_ROWS:
-            return self._add_following(node.kind, inputs, seconds=node.seconds)
+            return self._add_following(node.kind, inputs, node=node)
         return self._add_counted(node, node.kind, inputs)
 
     def _add_source(self, node: ProfileNode, above: Above) -> int:
@@ -230,6 +252,7 @@ class OperatorTree:
         self._least_rows += read.low
         self._most_rows += read.high
         is_filtered = "Filters" in node.notes
+        key = OperatorKey.of_source(node, self._place(node))
         operator = Operator(
             node.kind,
             OperatorClass.RELATIONAL,
@@ -239,8 +262,17 @@ class OperatorTree:
             code_steps=node.code_steps,
         )
         seconds = None if is_filtered else node.seconds
-        source = self._append(operator, is_known=read.is_known, seconds=seconds)
+        source = self._append(operator, key, is_known=read.is_known, seconds=seconds)
         return self._add_counted(node, OperatorKind.FILTER, [source]) if is_filtered else source
+
+    def _place(self, node: ProfileNode) -> str:
+        """Return the name of what a scan reads, and remember it; empty if it is unknown."""
+        names = place_of(node.notes)
+        if not names and node.kind is OperatorKind.FILE_SOURCE:
+            names = set(self.files)
+            self.are_places_known &= bool(names)
+        self.places |= names
+        return "\n".join(sorted(names))
 
     def _rows_of_source(self, node: ProfileNode, above: Above) -> RowRange:
         rows = node.rows or 0.0
@@ -273,12 +305,15 @@ class OperatorTree:
             code_steps=steps,
             key_distinct_ratio=ratio,
         )
-        return self._append(operator, is_known=node.rows is not None, seconds=node.seconds)
+        key = OperatorKey.of(node, [self.keys[each] for each in inputs])
+        if _DYNAMIC in node.notes:
+            self._reduced.add(len(self.operators))
+        return self._append(operator, key, is_known=node.rows is not None, seconds=node.seconds)
 
     def _add_following(
-        self, kind: OperatorKind, inputs: Sequence[int], *, seconds: float | None = None
+        self, kind: OperatorKind, inputs: Sequence[int], *, node: ProfileNode | None = None
     ) -> int:
-        """Add an operator with the rows of its inputs together."""
+        """Add an operator with the rows of its inputs together; `node` if the profile has it."""
         read = [self.operators[each] for each in inputs]
         rows = sum(each.output_rows for each in read)
         size = sum(each.output_bytes for each in read)
@@ -290,23 +325,35 @@ class OperatorTree:
             row_bytes=min(size / rows, MAX_ROW_BYTES) if rows > 0 else 0.0,
         )
         is_known = bool(inputs) and all(self.are_known[each] for each in inputs)
-        return self._append(operator, is_known=is_known, seconds=seconds)
+        keys = [self.keys[each] for each in inputs]
+        if node is None:
+            return self._append(operator, keys[0] if keys else OperatorKey(), is_known=is_known)
+        key = OperatorKey.of(node, keys)
+        return self._append(operator, key, is_known=is_known, seconds=node.seconds)
 
     def _row_bytes(self, node: ProfileNode) -> float:
         self.is_complete &= node.size is not None
         return min((node.size or 0.0) / node.rows, MAX_ROW_BYTES) if node.rows else 0.0
 
-    def _append(self, operator: Operator, *, is_known: bool, seconds: float | None = None) -> int:
+    def _append(
+        self, operator: Operator, key: OperatorKey, *, is_known: bool, seconds: float | None = None
+    ) -> int:
         if len(self.operators) == MAX_OPERATORS:
             raise InvalidProfileError(_TOO_MANY)
         self.operators.append(operator)
         self.are_known.append(is_known)
         self.operator_seconds.append(seconds)
+        self.keys.append(key)
         return len(self.operators) - 1
 
 
 ASSUMED_MEMORY_BYTES = 16 * 2**30
 MAX_CORES = 1024
+
+
+def workload_of(workflow: Workflow) -> str:
+    """Return the workload of a query: the shape of its plan."""
+    return f"duckdb/{fingerprint(workflow)[:16]}"
 
 
 def counts_in(content: object) -> list[RowCount]:
@@ -340,7 +387,7 @@ def execution_of(
     memory = max(ASSUMED_MEMORY_BYTES, measured.peak_memory_bytes)
     return Execution(
         execution_id=execution_id,
-        workload=f"duckdb/{fingerprint(workflow)[:16]}",
+        workload=workload_of(workflow),
         plan=Plan.on_one_platform(workflow, Platform.DUCKDB),
         cluster=ClusterConfig(nodes=1, cores=max(1, math.ceil(busy)), memory_bytes=memory),
         status=ExecutionStatus.OK,
@@ -352,6 +399,8 @@ def execution_of(
             remarks=() if tree.is_complete else (ExecutionWarning.INCOMPLETE,),
             operator_seconds=tuple(tree.operator_seconds) if tree.seconds else (),
             rows_within=tree.rows_within,
+            statement=tree.statement(str(value_at(content, schema.text) or "")),
+            operator_keys=tree.stored_keys(),
         ),
     )
 

@@ -146,6 +146,7 @@ def test_open_of_foreign_database_is_refused_and_keeps_it(path: Path) -> None:
 
 
 ADDED_COLUMNS = {
+    7: "statement operator_keys",
     6: "rows_within tasks",
     4: "application application_id record description file failure operator_seconds",
     3: "queries_before startup_seconds",
@@ -154,7 +155,7 @@ ADDED_COLUMNS = {
 """Columns by the schema version that added them."""
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_open_migrates_older_schema_without_losing_executions(path: Path, version: int) -> None:
     known = make_execution(
         1, cluster=ClusterConfig(1, 2, 8_000_000_000), measurement=Measurement(1.5)

@@ -32,7 +32,14 @@ from tests.fakes.spark_logs import sample
 CANARY = "canary-7f3a9"
 START = 1_772_000_000
 NAMES = {"application", "application_id", "record", "description", "file", "failure"}
-LOCAL_TEXTS = {"execution_id", "workload", "source", "node_type", "architecture"} | NAMES
+LOCAL_TEXTS = {
+    "execution_id",
+    "workload",
+    "source",
+    "node_type",
+    "architecture",
+    "statement",
+} | NAMES
 
 Records = list[dict[str, object]]
 
