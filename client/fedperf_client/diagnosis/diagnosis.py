@@ -107,8 +107,8 @@ def diagnose_application(
     bounded = (
         replace(each, seconds=min(each.seconds, seconds)) for each in facts.findings(whole, cores)
     )
-    shown = (e for e in bounded if e.seconds >= least or e.symptom is Symptom.NO_END)
-    findings = tuple(sorted(shown, key=lambda each: -each.seconds))
+    worthwhile = (e for e in bounded if e.seconds >= least or e.symptom is Symptom.NO_END)
+    findings = tuple(sorted(worthwhile, key=lambda each: -each.seconds))
     if not findings:
         return None
     return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)
