@@ -154,8 +154,10 @@ def _sorted_join(job: JobFacts, node: PlanNode, limit: int) -> Iterator[JobFindi
         each.share_of_span(each.totals.shuffle_write) / 1000 for each in writing
     )
     conf: tuple[str, ...] = ()
-    if job.settings.size("spark.sql.autoBroadcastJoinThreshold", limit, unit=1) < sizes[small]:
-        conf = (f"spark.sql.autoBroadcastJoinThreshold={limit}",)
+    name = "spark.sql.autoBroadcastJoinThreshold"
+    is_off = job.settings.properties.get(name, "").startswith("-")
+    if is_off or job.settings.size(name, limit, unit=1) < sizes[small]:
+        conf = (f"{name}={limit}",)
     yield JobFinding(
         Symptom.SORTED_JOIN,
         ", ".join(map(str, joining[:1])) or str(job.query),
