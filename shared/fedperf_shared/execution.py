@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum, StrEnum, unique
 from functools import cached_property
+from typing import NamedTuple
 
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.workflow.features import (
@@ -191,6 +192,15 @@ class Measurement:
                 raise InvalidExecutionError(f"{name} must be finite and not negative: {value!r}")
 
 
+class JobColumn(NamedTuple):
+    """A column that describes a job, with its value in one run."""
+
+    name: str
+    value: float | str  # a number in the unit of the column, or a word
+    # What it counts or names: nodes, cores, input_size, memory or machine; empty for anything else.
+    role: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutionMetadata:
     """The origin of an execution, for local users. It is never part of a release."""
@@ -215,6 +225,8 @@ class ExecutionMetadata:
     # Uncertainty of the rows of its sources, as a factor of at least 1; 1 if they were counted.
     rows_within: float = 1.0
     tasks: int = 0  # number of the engine's tasks; 0 if unknown
+    # Columns of the row of a table of past runs, with distinct names; empty for other records.
+    columns: tuple[JobColumn, ...] = ()
     # Digest of the query's text without constants and of its tables, "/", digest of the whole text.
     statement: str = ""
     # Digest of each operator of the plan: its tables and conditions. Empty if unknown, and for an
@@ -228,6 +240,13 @@ class ExecutionMetadata:
             raise InvalidExecutionError(f"rows_within must be from 1 on, got {self.rows_within!r}")
         if not self.tasks >= 0:
             raise InvalidExecutionError(f"tasks must not be negative, got {self.tasks!r}")
+        if len({each.name for each in self.columns}) < len(self.columns):
+            raise InvalidExecutionError(f"columns must have distinct names: {self.columns}")
+        for column in self.columns:
+            if not column.name or not (
+                isinstance(column.value, str) or math.isfinite(column.value)
+            ):
+                raise InvalidExecutionError(f"a column has a name and a finite value: {column}")
         if list(self.remarks) != sorted(set(self.remarks)):
             raise InvalidExecutionError(f"remarks must be sorted and distinct: {self.remarks}")
         for each in self.operator_seconds:

@@ -91,10 +91,10 @@ def test_reference_lists_all_json_keys_of_predict_for_sql(home: Home, tmp_path: 
 
 def test_reference_lists_all_json_keys_of_predict_for_a_campaign(home: Home) -> None:
     with_nightly(home)
-    words = ("--at", "rows=200000,workers=1", "--deadline", "1h")
-    found = asked(home, "predict", "--campaign", "nightly", *words)
+    words = ("--at", "rows=200000,workers=1", "--deadline", "1h", "--cheapest")
+    found = asked(home, "predict", "nightly", *words)
     own = set(keys_of(found)) - {"rows", "workers"} - set(found["ensemble"])
-    assert named("`fedperf predict --campaign`") == own
+    assert named("`fedperf predict JOB`") == own
 
 
 def test_reference_lists_all_json_keys_of_advise_for_a_job(home: Home) -> None:

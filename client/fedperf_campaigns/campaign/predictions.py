@@ -1,10 +1,11 @@
-"""Predicted times of a campaign's job at given column values, from the campaign's measurements.
+"""Predicted times of a job at given column values, from its measurements.
 
-A query gives a value, or several, for every column. A column with one value in the grid may be left
-out. Numbers may lie outside of the grid and are marked as extrapolating; words may not. A
-configuration that a constraint rules out is predicted, with the constraint named, as the constraint
-may be there to save time. Times are those of the whole job, from its first component's start to its
-last one's end.
+The measurements are those of a campaign, or the stored rows of a table of past runs
+(`stored_job`). A query gives a value, or several, for every column. A column with one value
+may be left out; for a stored job any column, which is then as in the newest run. Numbers may lie
+outside of the measured range and are marked as extrapolating; words may not. A configuration that a
+constraint rules out is predicted, with the constraint named, as the constraint may be there to save
+time. Times are those of the whole job, from its first component's start to its last one's end.
 
 Failed trials count. A trial stopped by its timeout is right-censored. A configuration that ran out
 of memory and never succeeded does not meet any deadline, and neither does the same with a larger
@@ -14,8 +15,8 @@ input.
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedperf_campaigns.tables.layout import TableLayout
 from fedperf_campaigns.tables.predictor import MeasuredTable, TablePredictor
 from fedperf_campaigns.tables.prior_slopes import NO_REPEATS, Scatter
 from fedperf_client.formatting.facts import Fact, for_people
+from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.prediction.ensemble.ensemble import OnProgress
 from fedperf_client.prediction.prediction import Prediction
 from fedperf_client.prediction.serving.explanation import Disturbance
@@ -41,6 +43,7 @@ from fedperf_client.prediction.serving.what_if import (
     time_facts,
 )
 from fedperf_shared.errors import ConfigurationError, FedperfError, InvalidInputError
+from fedperf_shared.execution import ClusterConfig
 from fedperf_shared.runtime.quantities import duration_text, parse_number, values_by_name
 
 # Repeats of other campaigns count as so many at most: this job's own noise may differ.
@@ -48,17 +51,27 @@ MOST_FREEDOM = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class CampaignMeasurements:
-    """Measurements of the whole job by a campaign's trials."""
+class JobMeasurements:
+    """Measurements of a whole job."""
 
-    campaign: Campaign  # that ran
+    name: str  # of the job
+    grid: Grid  # its columns and configurations
     rows: tuple[int, ...]  # the configuration of each execution that counts
     seconds: tuple[float, ...]  # its wall time
-    stopped: tuple[int, ...]  # configurations of trials that were stopped by their timeout
+    stopped: tuple[int, ...]  # configurations of runs that were stopped before their end
     stopped_seconds: tuple[float, ...]  # after how long
     out_of_memory: tuple[int, ...]  # configurations that ran out of memory and never ran well
-    failed: int  # trials that ended badly, for any reason
+    failed: int  # runs that ended badly, for any reason
     load: Disturbance  # of others, while the executions that count were made
+    # Configurations of all runs, the newest first, which complete a query; none for a campaign.
+    newest: tuple[Configuration, ...] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)  # columns by role, as in `JobColumn`
+    # Columns that are so many times another one in every run, by name: that one, and how many.
+    multiples: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    bytes_per_size: float | None = None  # of one unit of the input size; None where not bytes
+    # The cluster of the newest run, by the name of the machines' type; "" for any.
+    clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()  # what was left out, for people
 
     @property
     def configurations(self) -> int:
@@ -78,7 +91,7 @@ class CampaignMeasurements:
         self, *, elsewhere: Scatter = NO_REPEATS, on_progress: OnProgress | None = None
     ) -> TablePredictor:
         """Return the predictor of the job's times."""
-        grid = self.campaign.grid
+        grid = self.grid
         layout = TableLayout.of(grid.table(), scale=grid.parallelism_column, size=grid.size_column)
         measured = MeasuredTable(
             layout,
@@ -92,7 +105,7 @@ class CampaignMeasurements:
 
     def memory_problem(self, query: Configuration) -> str | None:
         """Says where the same ran out of memory with no larger input; None if it never did."""
-        grid = self.campaign.grid
+        grid = self.grid
         for row in self.out_of_memory:
             failed = grid.configurations[row]
             same = all(failed[name] == query[name] for name in grid.columns if name != grid.size)
@@ -104,7 +117,8 @@ class CampaignMeasurements:
 
     def no_promise(self, query: Configuration) -> str | None:
         """Return why no deadline is promised, for people; None where one may be."""
-        grid, ran = self.campaign.grid, [self.campaign.grid.configurations[e] for e in self.rows]
+        grid = self.grid
+        ran = [grid.configurations[each] for each in self.rows]
         for name, value in query.items():
             if isinstance(value, bool | str):
                 continue
@@ -118,8 +132,26 @@ class CampaignMeasurements:
                 return f"{name}={value_text(value)} is {more} that were measured"
         return None
 
+    def cluster_of(self, columns: Configuration) -> ClusterConfig:
+        """Return the cluster of a configuration, with what no column says as in the newest run."""
+        machine = str(columns.get(self.roles.get("machine", ""), ""))
+        usual = self.clusters.get(machine, self.clusters[""])
+
+        def count(role: str, otherwise: float) -> int:
+            value = columns.get(self.roles.get(role, ""), otherwise)
+            return max(1, round(float(value)))
+
+        nodes = count("nodes", usual.nodes)
+        cores = count("cores", usual.cores / usual.nodes * nodes)
+        memory = round(usual.memory_bytes / usual.nodes * nodes)
+        return ClusterConfig(nodes, cores, max(1, memory))
+
+    def machine_of(self, columns: Configuration) -> str:
+        """Return the name of the machines' type, empty if no column has it."""
+        return str(columns.get(self.roles.get("machine", ""), ""))
+
     def _table(self, rows: Sequence[int]) -> dict[str, list[float | str]]:
-        grid = self.campaign.grid
+        grid = self.grid
         return grid.table([grid.configurations[row] for row in rows])
 
 
@@ -134,6 +166,8 @@ class ConfigurationPrediction:
     # Of the campaign, which rules this configuration out; None if none does.
     broken_constraint: str | None = None
     no_promise: str | None = None  # why no deadline is promised; None where one may be
+    cost: float | None = None  # of the median time, in money or core-seconds; None if not asked
+    cost_words: str = ""  # the same for people
 
     @property
     def holds(self) -> bool | None:
@@ -156,6 +190,8 @@ class ConfigurationPrediction:
             Fact("broken_constraint", self.broken_constraint),
             Fact("no_promise", self.no_promise),
         ]
+        if self.cost is not None:
+            facts.append(Fact("cost", self.cost, "cost", self.cost_words))
         if self.chance is not None:
             is_known = self.memory_problem is None and self.no_promise is None
             chance = format_probability(self.chance) if is_known else "-"
@@ -169,7 +205,7 @@ class ConfigurationPrediction:
         return ", ".join([*words, *filter(None, (self.memory_problem, ruled_out))])
 
 
-def load_measurements(home: Path, campaign: Campaign) -> CampaignMeasurements:
+def load_measurements(home: Path, campaign: Campaign) -> JobMeasurements:
     """Return the measurements in the journal of a campaign.
 
     Raises:
@@ -207,13 +243,13 @@ def scatter_of_others(home: Path, campaign: Campaign) -> Scatter:
 
 def predict_configurations(
     predictor: TablePredictor,
-    measured: CampaignMeasurements,
+    measured: JobMeasurements,
     queries: Sequence[Configuration],
     *,
     deadline_seconds: float | None = None,
 ) -> list[ConfigurationPrediction]:
     """Predict the job's time at each of the configurations."""
-    grid, load = measured.campaign.grid, measured.load.half_width
+    grid, load = measured.grid, measured.load.half_width
     estimates = predictor.predict(grid.table(queries))
     if load > 0:
         estimates = [each.shifted(added=load) for each in estimates]
@@ -228,6 +264,33 @@ def predict_configurations(
         )
         for columns, estimate in zip(queries, estimates, strict=True)
     ]
+
+
+def with_costs(
+    measured: JobMeasurements,
+    predictions: Sequence[ConfigurationPrediction],
+    prices: PriceList | None,
+) -> list[ConfigurationPrediction]:
+    """Add the cost of the median time to each prediction: money, without prices core-seconds."""
+    costs = []
+    for each in predictions:
+        cluster, seconds = measured.cluster_of(each.columns), each.estimate.median_seconds
+        costs.append(
+            cluster.cores * seconds
+            if prices is None
+            else prices.cost(cluster, seconds, node_type=measured.machine_of(each.columns))
+        )
+    most = max(costs, default=0.0)
+    return [
+        replace(each, cost=cost, cost_words=cost_text(cost, prices, largest=most))
+        for each, cost in zip(predictions, costs, strict=True)
+    ]
+
+
+def cheapest(predictions: Sequence[ConfigurationPrediction]) -> ConfigurationPrediction | None:
+    """Return the cheapest that meets the deadline, if there is one; None where none does."""
+    able = [each for each in predictions if each.memory_problem is None and each.holds is not False]
+    return min(able, key=lambda each: each.cost or 0.0, default=None)
 
 
 def smallest_meeting_deadline(
@@ -305,7 +368,7 @@ def _units(grid: Grid, columns: Configuration) -> float:
     return 1.0 if grid.parallelism is None else float(columns[grid.parallelism])
 
 
-def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
+def _measured(home: Path, campaign: Campaign) -> JobMeasurements:
     run = campaign.settings.run
     with Journal.open(journal_path(home, campaign), campaign.campaign_id) as journal:
         trials = [each for each in journal.trials() if each.key.component == WHOLE]
@@ -329,8 +392,10 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
         numbers = [each for each in values if each is not None]
         return statistics.median(numbers) if numbers else None
 
-    return CampaignMeasurements(
-        campaign,
+    grid = campaign.grid
+    return JobMeasurements(
+        campaign.name,
+        grid,
         tuple(rows),
         tuple(seconds),
         tuple(row for row, _ in late),
@@ -345,58 +410,108 @@ def _measured(home: Path, campaign: Campaign) -> CampaignMeasurements:
             median(each.foreign_cores for each in noisy),
             cores,
         ),
+        roles={} if grid.parallelism is None else {"cores": grid.parallelism},
+        clusters={"": ClusterConfig(1, cores or 1, 1)},
     )
 
 
-def parse_query_configurations(grid: Grid, settings: Sequence[str]) -> list[Configuration]:
-    """Return every combination of the values that `--at` names.
+def parse_query_configurations(
+    measured: JobMeasurements, settings: Sequence[str]
+) -> tuple[list[Configuration], Configuration]:
+    """Return every combination of the values that `--at` names, and the columns that it leaves out.
 
     Args:
-        grid: of the campaign.
+        measured: the job.
         settings: each like `rows=3200000,workers=1,2,4`.
+
+    Returns:
+        The configurations, and the columns with several values that no setting names, as they
+        were in the newest run that is most like the query.
 
     Raises:
         InvalidInputError: a column is unknown, missing, named twice, or has no such value.
     """
-    words = values_by_name(settings)
-    if unknown := [name for name in words if name not in grid.columns]:
-        there = ", ".join(grid.columns)
-        raise InvalidInputError(f"there is no column {unknown[0]!r}; there are {there}")
+    grid = measured.grid
+    named = _named_values(measured, values_by_name(settings))
     columns: dict[str, tuple[Value, ...]] = {}
     for name, cells in grid.columns.items():
-        if name in words:
-            values = tuple(_value(name, word, cells) for word in dict.fromkeys(words[name]))
-            if name == grid.parallelism and all(float(each).is_integer() for each in cells):
-                for each in values:
-                    if not float(each).is_integer():
-                        raise InvalidInputError(
-                            f"column {name} counts whole units; got {value_text(each)}"
-                        )
-            columns[name] = values
+        if name in named:
+            columns[name] = named[name]
         elif len(cells) == 1:
             columns[name] = cells
-        else:
+        elif not measured.newest:
             raise InvalidInputError(
                 f"column {name} has several values, name one or more: --at {name}={_choices(cells)}"
             )
+    query = {name: values[0] for name, values in columns.items()}
+    usual: dict[str, Value] = {}
+    if left := [name for name in grid.columns if name not in columns]:
+        like = max(measured.newest, key=lambda ran: sum(ran[n] == query[n] for n in query))
+        usual = {name: like[name] for name in left}
+    columns = {name: columns.get(name) or (usual[name],) for name in grid.columns}
     if (count := math.prod(map(len, columns.values()))) > MOST_QUERIES:
         raise InvalidInputError(
             f"the query has {count} combinations, at most {MOST_QUERIES} are allowed"
         )
     rows = itertools.product(*columns.values())
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return [dict(zip(columns, row, strict=True)) for row in rows], usual
 
 
-def _value(name: str, word: str, domain: Sequence[Value]) -> Value:
+def _named_values(
+    measured: JobMeasurements, words: Mapping[str, list[str]]
+) -> dict[str, tuple[Value, ...]]:
+    """Return the values that are named, by column; a multiple of a column names that column."""
+    grid, named = measured.grid, dict[str, tuple[Value, ...]]()
+    by_case = {name.lower(): name for name in (*grid.columns, *measured.multiples)}
+    for asked_name, texts in words.items():
+        name = (
+            asked_name
+            if asked_name in grid.columns
+            else by_case.get(asked_name.lower(), asked_name)
+        )
+        name = name if name in by_case.values() else measured.roles.get(asked_name, name)
+        column, times = measured.multiples.get(name, (name, 1.0))
+        if column not in grid.columns:
+            there = ", ".join((*grid.columns, *measured.multiples))
+            raise InvalidInputError(f"there is no column {asked_name!r}; there are {there}")
+        if column in named:
+            raise InvalidInputError(
+                f"{asked_name} follows from {column}, which is named too; name one of them"
+            )
+        cells = grid.columns[column]
+        size = measured.bytes_per_size if column == grid.size else None
+        values = tuple(_value(name, word, cells, size) for word in dict.fromkeys(texts))
+        if times != 1:
+            values = tuple(_whole(float(each) / times) for each in values)
+        if column == grid.parallelism and all(float(each).is_integer() for each in cells):
+            for each in values:
+                if not float(each).is_integer():
+                    raise InvalidInputError(
+                        f"column {column} counts whole units; got {value_text(each)}"
+                    )
+        named[column] = values
+    return named
+
+
+def _whole(value: float) -> float:
+    return int(value) if value.is_integer() else value
+
+
+def _value(
+    name: str, word: str, domain: Sequence[Value], bytes_per_unit: float | None = None
+) -> Value:
     if isinstance(domain[0], bool | str):
         by_word = {value_word(each): each for each in domain}
         if word not in by_word:
             raise InvalidInputError(f"column {name} holds {_choices(domain)}; got {word[:80]!r}")
         return by_word[word]
     value = parse_number(word, is_bytes=name == BYTES)
+    if value is None and bytes_per_unit is not None:
+        of_bytes = parse_number(word, is_bytes=True)
+        value = None if of_bytes is None else of_bytes / bytes_per_unit
     if value is None:
         raise InvalidInputError(f"column {name} holds numbers; got {word[:80]!r}")
-    return int(value) if value.is_integer() else value
+    return _whole(value)
 
 
 def _choices(values: Sequence[Value]) -> str:

@@ -34,8 +34,8 @@ def profile(
     Every trial runs in a process of its own and is written down before the next one starts; one
     that was noisy or failed runs again, by run.retries. After a crash, a kill or Ctrl-C the
     same command goes on where it was. Results are report.html, trials.csv and summary.json;
-    trials of the whole job become executions of the local store, and fedperf predict --campaign
-    predicts other configurations. Where nothing was measured, results of an earlier
+    trials of the whole job become executions of the local store, and fedperf predict NAME predicts
+    other configurations. Where nothing was measured, results of an earlier
     campaign stay, and the command ends with 8 if every trial failed. Nothing is sent anywhere.
     """
     from fedperf_campaigns.campaign.campaign import missing_parts, plan, profile_campaign
@@ -166,5 +166,5 @@ def _times_found(summary: "Summary") -> dict[str, str]:
     return {
         "fastest": f"{duration_text(least)} at {columns(first)}",
         "slowest": f"{duration_text(most)} at {columns(last)}",
-        "ask": f"fedperf predict --campaign {summary.campaign.name} --at {columns(last)}",
+        "ask": f"fedperf predict {summary.campaign.name} --at {columns(last)}",
     }

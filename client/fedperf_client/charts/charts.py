@@ -21,13 +21,15 @@ from fedperf_client.charts.kit import (
     write_chart,
 )
 from fedperf_client.prediction.ensemble.changes import GUARD, Stream, StreamDrift
-from fedperf_client.prediction.serving.what_if import ClusterPrediction
+from fedperf_client.prediction.prediction import Prediction
 from fedperf_shared.runtime.quantities import UNITS, duration_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLOURS = (GREY, POINT, BAND, LINE)
+
+MOST_TICKS = 12  # values that are written below a chart each
 
 _STREAM_INCHES = 2.1
 _ANNOTATION_ROWS = 4
@@ -41,43 +43,46 @@ _LEAST_STEP = 1e-5  # days, for streams in which all runs finished at once
 
 def draw_prediction(
     path: Path,
-    predictions: Sequence[ClusterPrediction],
-    runs: Sequence[tuple[int, float]],
+    points: Sequence[tuple[float, Prediction]],
+    runs: Sequence[tuple[float, float]],
     *,
     deadline_seconds: float | None,
+    across: str = "cores",
 ) -> None:
-    """Draw predicted seconds over cores, with the interval as band and own runs as points.
+    """Draw predicted seconds over a column, with the interval as band and own runs as points.
 
     Args:
         path: a file for `write_chart`. An existing one is replaced.
-        predictions: in ascending order of cores.
-        runs: cores and seconds of own runs of that workload.
+        points: values of the column, ascending, with their predictions.
+        runs: values of the column and seconds of own runs.
         deadline_seconds: drawn as a line, if there is one.
+        across: the name of the column.
 
     Raises:
         StorageError: the file cannot be written.
     """
-    cores = [each.cores for each in predictions]
-    estimates = [each.estimate for each in predictions]
+    values = [value for value, _ in points]
+    estimates = [each for _, each in points]
     with chart() as (figure, axes):
         lower = [each.lower_seconds for each in estimates]
         upper = [each.upper_seconds for each in estimates]
-        axes.fill_between(cores, lower, upper, color=BAND, alpha=0.35, label="90 % interval")
+        axes.fill_between(values, lower, upper, color=BAND, alpha=0.35, label="90 % interval")
         medians = [each.median_seconds for each in estimates]
-        axes.plot(cores, medians, color=LINE, marker="o", markersize=4, label="predicted (P50)")
-        p90 = [each.estimate.p90_seconds for each in predictions]
-        axes.plot(cores, p90, color=LINE, linestyle=":", linewidth=1.2, label="P90")
+        axes.plot(values, medians, color=LINE, marker="o", markersize=4, label="predicted (P50)")
+        p90 = [each.p90_seconds for each in estimates]
+        axes.plot(values, p90, color=LINE, linestyle=":", linewidth=1.2, label="P90")
         if runs:
-            across, seconds = zip(*runs, strict=True)
-            axes.scatter(across, seconds, color=POINT, s=18, zorder=3, label="own runs")
+            places, seconds = zip(*runs, strict=True)
+            axes.scatter(places, seconds, color=POINT, s=18, zorder=3, label="own runs")
         if deadline_seconds is not None:
             axes.axhline(deadline_seconds, color=INK, linestyle="--", linewidth=1, label="deadline")
-        if len(cores) > 1:
+        ticks = sorted({*values, *(place for place, _ in runs)})
+        if len(values) > 1 and ticks[0] > 0:
             axes.set_xscale("log", base=2)
-        ticks = sorted({*cores, *(number for number, _ in runs)})
-        axes.set_xticks(ticks, [str(each) for each in ticks])
+        if len(ticks) <= MOST_TICKS:
+            axes.set_xticks(ticks, [f"{each:,.6g}" for each in ticks])
         log_heights(axes, duration_text)
-        axes.set_xlabel("cores")
+        axes.set_xlabel(across)
         axes.set_ylabel("run time")
         axes.legend(frameon=False)
         write_chart(path, figure, "Predicted run time")

@@ -55,9 +55,11 @@ _PUBLIC = {
     "conf": _CONF,
 }
 # Sentences for people, which may quote names. Figures beside them say the same.
-_SENTENCES = frozenset({"evidence", "advice", "changes", "failure", "sentence", "not_read"})
+_SENTENCES = frozenset(
+    {"evidence", "advice", "changes", "failure", "sentence", "not_read", "notes"}
+)
 # Objects whose keys are names of the organization.
-_NAMED_BY_KEY = frozenset({"columns"})
+_NAMED_BY_KEY = frozenset({"columns", "measured", "as_newest_run", "cheapest", "cheapest_feasible"})
 
 _INTRODUCTION = """\
 fedperf predicts run times of data-analytics jobs from the logs of this organization, and finds what

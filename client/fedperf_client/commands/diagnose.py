@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json, NamedPlace, SourceParameter
+from fedperf_client.commands.program import Json, LocalPath, NamedPlace, SourceParameter
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible
@@ -31,20 +31,36 @@ def diagnose(
         typer.Option(help="TOML file with prices per hour: core, gib, node, \\[node_types]."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of jobs to show.")] = 10,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            click_type=LocalPath(),
+            help="HTML page to write, with the jobs that are shown (extra \\[plot]).",
+        ),
+    ] = None,
+    no_names: Annotated[
+        bool, typer.Option("--no-names", help="Leave private names out of the page.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Find what slows Spark jobs, with evidence from their logs and the setting that helps.
 
-    Finds spills, skew, stragglers, idle cores, waits for executors or the driver, garbage
-    collection, shuffles, broadcasts, failures, and application time outside of jobs. A potential
-    saving is an upper bound; the savings of one job overlap. Jobs are ranked by potential saving:
-    money with --prices, else core-hours. Nothing is stored or sent.
+    Finds spills, skew, stragglers, slow executors, idle cores, waits for executors or the driver,
+    garbage collection, shuffles, broadcasts, joins, small files, repeated work, costly settings,
+    failures, and application time outside of jobs. A potential saving is an upper bound; the
+    savings of one job overlap. Jobs are ranked by potential saving: money with --prices, else
+    core-hours. Nothing is stored or sent, except the page of --out.
     """
     from fedperf_client.diagnosis.diagnosis import Ranking
     from fedperf_client.diagnosis.job_facts import event_logs_in, jobs_of
+    from fedperf_client.diagnosis.report import require_page, write_report
     from fedperf_client.home.node_prices import load_prices
     from fedperf_client.sources import NothingFoundError
 
+    if out is not None:
+        require_page(out)
+    elif no_names:
+        raise InvalidInputError("--no-names is about the page: use it with --out NAME.html")
     price_list = None if prices is None else load_prices(prices)
     ranking, notes = Ranking(top), list[str]()
     problems, others, count = list[str](), list[str](), 0
@@ -58,6 +74,9 @@ def diagnose(
                     ranking.add(job, place.name, price_list)
     if not (count or problems):
         raise NothingFoundError(logs, others)
+    if count and out is not None:
+        counts = _counts(ranking, logs=count)
+        write_report(out, ranking.first, counts, [*notes, *others], names=not no_names)
     if count:
         _show(ranking, price_list, notes, others, logs=count, json=json)
     if problems:
@@ -90,14 +109,7 @@ def _show(
     for diagnosis in diagnoses:
         for line in lines_of(diagnosis):
             typer.echo(line)
-    taskless = f", {ranking.without_tasks} without a task" if ranking.without_tasks else ""
-    idle = ""
-    if ranking.applications:
-        idle = f", {counted(ranking.applications, 'application')} with much time outside of jobs"
-    typer.echo(
-        f"{counted(ranking.jobs, 'finished job')} in {counted(logs, 'log')}{taskless}, "
-        f"{ranking.with_findings} with findings{idle}"
-    )
+    typer.echo(_counts(ranking, logs=logs))
     if diagnoses:
         count = ranking.with_findings + ranking.applications
         more = "" if len(diagnoses) == count else " (--top shows more)"
@@ -112,3 +124,15 @@ def _show(
         typer.echo(visible(note))
     if len(notes) > MOST_NOTES:
         typer.echo(f"{MOST_NOTES} of {len(notes)} notes shown; --json lists all")
+
+
+def _counts(ranking: "Ranking", *, logs: int) -> str:
+    """Return a sentence about what was read."""
+    taskless = f", {ranking.without_tasks} without a task" if ranking.without_tasks else ""
+    idle = ""
+    if ranking.applications:
+        idle = f", {counted(ranking.applications, 'application')} with findings about the whole"
+    return (
+        f"{counted(ranking.jobs, 'finished job')} in {counted(logs, 'log')}{taskless}, "
+        f"{ranking.with_findings} with findings{idle}"
+    )

@@ -44,8 +44,8 @@ def predict(
         typer.Argument(
             click_type=LocalPath(),
             help="Workflow as JSON, in the format of `fedperf runs show ID --json`; - for standard "
-            "input. The id of a stored run is accepted too, and with --database SQL: a file, a "
-            "directory, or a dbt project.",
+            "input. The id of a stored run and the name of a job are accepted too, and with "
+            "--database SQL: a file, a directory, or a dbt project.",
         ),
     ] = None,
     database: DatabaseOption = None,
@@ -70,27 +70,37 @@ def predict(
     ] = None,
     campaign: Annotated[
         str | None,
-        typer.Option(help="Profiled campaign: its file, or its name in the data directory."),
+        typer.Option(help="Profiled campaign, by its file or its name, as JOB."),
     ] = None,
     at: Annotated[
         list[str] | None,
         typer.Option(
-            help="Input size, such as rows=2x, rows=5e6 or bytes=10GB; with --campaign column "
-            "values, such as rows=3.2M,workers=1,2,4."
+            help="Input size, such as rows=2x, rows=5e6 or bytes=10GB; of a job column values, "
+            "such as rows=3.2M,workers=1,2,4."
         ),
     ] = None,
     columns: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
+    cheapest: Annotated[
+        bool, typer.Option("--cheapest", help="Of a job: name the cheapest that was asked.")
+    ] = False,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            click_type=LocalPath(), help="Prices of machines, for --cheapest; as for advise."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Predict the run time of a workflow with an interval, and the probability of a deadline.
+    """Predict the run time of a workflow or a job with an interval, and if it meets a deadline.
 
-    With --at the same work has more or less data. With --campaign a profiled job has other values
-    of its columns. With --database queries are explained by DuckDB and never run; their rows are
-    those of earlier runs of the same text on the same tables, where there are any. P50 is the
-    median; nine of ten executions stay below P90. A query outside the training support is marked
-    as extrapolating and gets a wider interval. Exit code 7: no size meets the deadline, or too
-    little is known to promise one.
+    With --at the same work has more or less data. A job of a table or a campaign is asked at
+    values of its columns, as in fedperf predict JOB --at rows=5e6,workers=16; fedperf jobs lists
+    them. With --database queries are explained by DuckDB and never run; their rows are those of
+    earlier runs of the same text on the same tables, where there are any. P50 is the median; nine
+    of ten executions stay below P90. A query outside the training support is marked as
+    extrapolating and gets a wider interval. Exit code 7: no size meets the deadline, or too little
+    is known to promise one.
     """
     from fedperf_client.charts.charts import draw_prediction
     from fedperf_client.charts.kit import require_chart_file
@@ -101,13 +111,24 @@ def predict(
     from fedperf_client.prediction.serving.what_if import PlanQuery, parse_cores, parse_duration
 
     if [workflow, execution, campaign].count(None) != 2:  # noqa: PLR2004 (of three)
-        raise typer.BadParameter("name a workflow file, --execution or --campaign, one of them")
+        raise typer.BadParameter("name a workflow file, a job, --execution or --campaign: one")
     home, settings = _home(context), [*(at or ()), *(columns or ())]
-    if campaign is not None:
-        if (cores, nodes, platform, plot) != (None, None, None, None):
-            raise typer.BadParameter("--campaign goes with --at, --deadline and --json alone")
-        load_function(CAMPAIGNS, "answer")(home, campaign, settings, deadline, json=json)
+    job = campaign if campaign is not None else _job_named(home, workflow)
+    if job is not None:
+        _require_none(cores, nodes, platform, database, "a job is asked by --at cores=8, ... alone")
+        load_function(CAMPAIGNS, "answer")(
+            home,
+            job,
+            settings,
+            columns or (),
+            deadline=deadline,
+            plot=plot,
+            cheapest=cheapest,
+            prices=prices,
+            json=json,
+        )
         return
+    _require_none(cheapest or None, prices, "--cheapest and --prices go with the name of a job")
     inputs = parse_input_sizes(settings)
     of_one = {"--cores": cores, "--nodes": nodes, "--plot": plot}
     require_sql_options(workflow, database, of_workflow={"--platform": platform}, of_one=of_one)
@@ -122,7 +143,6 @@ def predict(
         _predict_queries(home, workflow, database, inputs, seconds, json=json)
         return
     with ExecutionStore.open_to_read(home.store) as store:
-        _require_no_campaign(home, workflow)
         sql = read_query(store, workflow, database)
         query = sql.query if sql else PlanQuery.read(store, workflow, execution, platform)
         with open_predictor(home, store, json=json) as cached:
@@ -137,7 +157,12 @@ def predict(
                 for each in query.same_size_runs
                 if each.measurement is not None
             ]
-            draw_prediction(plot, predictions, points, deadline_seconds=seconds)
+            draw_prediction(
+                plot,
+                [(each.cores, each.estimate) for each in predictions],
+                points,
+                deadline_seconds=seconds,
+            )
         notes = PredictionNotes.of(query, cached, store, load=load, now=now())
     if json:
         facts = values_of(sql.facts) if sql else {}
@@ -267,18 +292,19 @@ def weights(context: typer.Context, json: Json = False) -> None:
             typer.echo(each)
 
 
-def _require_no_campaign(home: "Home", workflow: Path | None) -> None:
-    """Refuse the name of a profiled campaign in the place of a workflow file."""
-    from fedperf_shared.errors import InvalidInputError
+def _require_none(*values: object) -> None:
+    """Refuse options, of which any was given, in the words of the last argument."""
+    *options, words = values
+    if any(each is not None for each in options):
+        raise typer.BadParameter(str(words))
 
-    if workflow is None or workflow.exists() or not (home.directory / "campaigns").is_dir():
-        return
+
+def _job_named(home: "Home", workflow: Path | None) -> str | None:
+    """Return the name of the job that stands in the place of a workflow file; None if none does."""
+    if workflow is None or workflow.exists():
+        return None
     name = str(workflow)
-    if load_function(CAMPAIGNS, "is_profiled")(home, name):
-        raise InvalidInputError(
-            f"{name} is the name of a campaign; expected a workflow file. To predict the campaign: "
-            f"fedperf predict --campaign {name} --at COLUMN=VALUE,..."
-        )
+    return name if load_function(CAMPAIGNS, "can_answer")(home, name) else None
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The core imports no annex. An annex, or a third-party package, registers a function as a
 command in the entry points `fedperf.commands`, and the predictions of campaigns in
-`fedperf.campaigns`.
+`fedperf.campaigns`, with those of jobs of tables.
 """
 
 import os

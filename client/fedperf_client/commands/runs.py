@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fedperf_client.home.store import Selection
-    from fedperf_shared.execution import Execution
+    from fedperf_shared.execution import Execution, JobColumn
 
 StatusName = Literal["ok", "failed", "timeout", "out_of_memory"]
 PlatformName = Literal["duckdb", "polars", "pandas", "sklearn", "spark", "flink", "other"]
@@ -274,7 +274,7 @@ def export(
     context: typer.Context,
     file: Annotated[
         Path,
-        typer.Argument(help="A .parquet history, which ingest reads, or a .csv table."),
+        typer.Argument(help="A .parquet history, or a .csv table; ingest reads both."),
     ],
     select: Select,
     json: Json = False,
@@ -297,6 +297,8 @@ def export(
 def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") -> None:
     import csv
 
+    from fedperf_client.home.execution_record import columns_to_text
+
     if file.suffix == ".parquet":
         from fedperf_client.sources.history_file import write_history
 
@@ -306,7 +308,10 @@ def _write(file: Path, ids: "Sequence[str]", executions: "Iterator[Execution]") 
         with file.open("w", encoding="utf-8", newline="") as stream:
             writer = csv.writer(stream)
             for position, each in enumerate(executions):
-                facts = values_of(facts_of(each)) | {"remarks": " ".join(each.origin.remarks)}
+                facts = values_of(facts_of(each)) | {
+                    "remarks": " ".join(each.origin.remarks),
+                    "columns": columns_to_text(each.origin.columns),
+                }
                 if position == 0:
                     writer.writerow(facts)
                 writer.writerow(map(_without_formula, facts.values()))
@@ -359,7 +364,18 @@ def facts_of(execution: "Execution") -> list[Fact]:
         name("node_type", origin.node_type),
         name("architecture", origin.architecture),
         Fact("remarks", list(origin.remarks), "remarks", remarks),
+        name_columns(origin.columns),
     ]
+
+
+def name_columns(columns: "Sequence[JobColumn]") -> Fact:
+    """Return the columns of the row of a table that a run was read from."""
+    words = ", ".join(
+        f"{each.name}={each.value if isinstance(each.value, str) else f'{each.value:.6g}'}"
+        for each in columns
+    )
+    values = {each.name: each.value for each in columns}
+    return Fact("columns", values, "columns", shortened(words, LONGEST_NAME_ALONE))
 
 
 def plan_of(execution: "Execution") -> dict[str, object]:

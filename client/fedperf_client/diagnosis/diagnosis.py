@@ -12,8 +12,9 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from fedperf_client.diagnosis.application_rules import ApplicationFacts
 from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
-from fedperf_client.diagnosis.rules import RULES, outside_jobs
+from fedperf_client.diagnosis.rules import RULES
 from fedperf_client.home.node_prices import PriceList, cost_text
 from fedperf_client.sources.spark.fields import moment
 from fedperf_client.sources.spark.reader import Application
@@ -94,18 +95,22 @@ def diagnose_job(job: JobFacts, log: str, prices: PriceList | None) -> Diagnosis
 
 
 def diagnose_application(
-    whole: Application, log: str, prices: PriceList | None
+    whole: Application, facts: ApplicationFacts, log: str, prices: PriceList | None
 ) -> Diagnosis | None:
-    """Apply the rule about a whole application; return None if it finds nothing."""
+    """Apply the rules about a whole application; return None if nothing is worth a look."""
     start, end = whole.submitted_at, whole.stopped_at
     if start is None or end is None or not whole.seconds > 0:
         return None
-    cluster = whole.executors.whole(start, end)
+    cluster, seconds = whole.executors.whole(start, end), whole.seconds
     cores = 0 if cluster is None else cluster.cores
-    finding = outside_jobs(whole, cores)
-    if finding is None:
+    least = max(LEAST_SECONDS, LEAST_SHARE * seconds)
+    bounded = (
+        replace(each, seconds=min(each.seconds, seconds)) for each in facts.findings(whole, cores)
+    )
+    worthwhile = (e for e in bounded if e.seconds >= least or e.symptom is Symptom.NO_END)
+    findings = tuple(sorted(worthwhile, key=lambda each: -each.seconds))
+    if not findings:
         return None
-    seconds, findings = whole.seconds, (finding,)
     return Diagnosis(log, whole.name, WHOLE, "", start, seconds, cores, cluster, findings, prices)
 
 
@@ -119,14 +124,20 @@ class Ranking:
     with_findings: int = 0  # jobs with findings
     applications: int = 0  # applications with a finding
     first: list[Diagnosis] = field(default_factory=list)  # largest potential saving first
+    _facts: ApplicationFacts = field(default_factory=ApplicationFacts)  # of the jobs of one log
 
     def add(self, item: JobFacts | Application, log: str, prices: PriceList | None) -> None:
-        """Diagnose a job or an application, and keep the result if it is among the largest."""
+        """Diagnose a job or an application, and keep the result if it is among the largest.
+
+        The jobs of one application are added in a row, then the application.
+        """
         if isinstance(item, Application):
-            diagnosis = diagnose_application(item, log, prices)
+            facts, self._facts = self._facts, ApplicationFacts()
+            diagnosis = diagnose_application(item, facts, log, prices)
             self.applications += diagnosis is not None
         else:
             self.jobs += 1
+            self._facts.add(item)
             self.without_tasks += not (item.stages or item.lost)
             diagnosis = diagnose_job(item, log, prices)
             self.with_findings += diagnosis is not None

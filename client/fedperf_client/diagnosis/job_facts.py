@@ -9,7 +9,7 @@ only this were fixed. Bounds of several findings overlap and do not add up.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from functools import cached_property
@@ -32,11 +32,13 @@ from fedperf_client.sources.spark.query import (
     Longs,
     SparkQuery,
     StageAttempt,
+    covered,
 )
 from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.addresses import Address
+from fedperf_shared.workflow.vocabulary import OperatorKind
 
 
 @unique
@@ -58,6 +60,13 @@ class Symptom(StrEnum):
     FAILURES = "failures"
     DROPPED_EVENTS = "dropped events"
     OUTSIDE_JOBS = "outside jobs"
+    SLOW_EXECUTOR = "slow executor"
+    REPEATED_WORK = "repeated work"
+    SMALL_FILES = "small files"
+    SORTED_JOIN = "sorted join"
+    SETTINGS = "settings"
+    EXECUTOR_CHURN = "executor churn"
+    NO_END = "no end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,21 @@ _OVERLAP = 0.05
 _UNFINISHED = "no end of a job: the log stops before it"
 _GIVEN_UP = "a job given up: too much ran at the same time"
 _BAD = "a line that is no usable event"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A node of a plan with all below it, that ran."""
+
+    key: tuple[int, int | None]  # equal for equal parts: of descriptions, and rows if counted
+    operators: int
+    counters: frozenset[int]  # ids
+    stages: tuple[StageAttempt, ...]  # that ran it, at least one
+
+
+def span_of(stages: Iterable[StageAttempt]) -> float:
+    """Return the seconds in which tasks of at least one of the stages may have run."""
+    return covered((each.began, each.ended) for each in stages) / 1000
 
 
 @dataclass(frozen=True)
@@ -127,6 +151,48 @@ class JobFacts:
     def lost(self) -> tuple[LostAttempt, ...]:
         """Attempts at tasks that did not succeed."""
         return tuple(lost for each in self.attempts for lost in each.lost)
+
+    def stages_of(self, counters: Set[int]) -> tuple[StageAttempt, ...]:
+        """Return the stages that changed one of these counters."""
+        return tuple(each for each in self.stages if not each.counted.isdisjoint(counters))
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Parts of its plan of at least two operators that ran and can be compared."""
+        nodes, parts = self.query.plan.nodes, list[Part]()
+        below_of: list[tuple[int, int, frozenset[int]] | None] = [None] * len(nodes)
+        for position in reversed(range(len(nodes))):
+            node = nodes[position]
+            below = [below_of[each] for each in node.children]
+            inputs = [each for each in below if each is not None]
+            if len(inputs) < len(below) or not (below or node.content):
+                continue
+            if node.kind is None or node.reads_exchange:  # a layer
+                below_of[position] = inputs[0] if len(inputs) == 1 else None
+                continue
+            if not node.content:
+                continue
+            counters = frozenset[int]().union(*(each[2] for each in inputs))
+            # A stage that only reads an exchange ran nothing of it.
+            ran = counters | ({node.named["data size"]} if "data size" in node.named else set())
+            if not node.named.keys() & {"data size"}:
+                ran |= node.counters
+            content = hash((node.content, *(each[0] for each in inputs)))
+            operators = 1 + sum(each[1] for each in inputs)
+            below_of[position] = content, operators, counters | node.counters
+            stages = self.stages_of(ran)
+            if operators > 1 and stages:
+                counts = (self.query.counters[e] for e in node.rows if e in self.query.counters)
+                key = content, next(counts, None)
+                parts.append(Part(key, operators, counters | node.counters, stages))
+        return tuple(parts)
+
+    @property
+    def may_join(self) -> bool:
+        """Return whether it is a query whose plan joins anything, or is unknown."""
+        nodes = self.query.plan.nodes
+        joins = any(each.kind is OperatorKind.JOIN for each in nodes)
+        return not self.query.is_job and (joins or not nodes)
 
     @property
     def wall_seconds(self) -> float:
@@ -244,6 +310,7 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
             yield JobFacts.of(item, application)
         else:
             missing[_UNFINISHED] += 1
+            application.cut(item)
     yield application
     for reason in (_UNFINISHED, _GIVEN_UP, _BAD):
         if missing[reason]:

@@ -1,10 +1,8 @@
-"""Rules that find what slows jobs, stages and applications, and bound the potential saving.
+"""Rules that find what slows jobs and stages, and bound the potential saving.
 
 Idle executors: in a job, either a stage was submitted and none of its tasks had begun (it waited
 for executors, or for the driver to send its tasks), or none was submitted: the driver planned,
-listed files, collected, or built a table to broadcast. Outside of all queries and jobs, the driver
-worked alone, or waited; the cost of all executors meanwhile can be saved. More executors help with
-none of it.
+listed files, collected, or built a table to broadcast. More executors help with none of it.
 
 Failures: the time in which lost tasks or repeated stages ran; for a failed job, all its time.
 
@@ -25,8 +23,13 @@ Stages:
   that its slots were idle. The longest task decides which of three it is. It read more than others
   (skew), or took longer for no more (straggler). Or it was as long as all others and began in a
   round that had no work for most slots (last wave).
+- A slow executor: the time by which its tasks exceed the median of the others', spread over all
+  slots, and the idle time of the slots that waited for it. It read no more per task.
 - A shuffle that grew: the stage's span, by the share of rows that it added. Bytes may grow by
   another encoding, rows do not.
+- Settings that cost time by themselves: cores that tasks reserved and did not use (at most that
+  share of the stage), a new process of Python per task (at most the shortest task, for each),
+  shuffles without compression (at most the time of writing and waiting).
 - A broadcast table that is far larger than Spark estimated: the driver's time to build and send
   it, once it was collected. The memory that it takes on every executor is in no log.
 """
@@ -39,6 +42,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from fedperf_client.diagnosis.job_facts import JobFacts, JobFinding, Symptom
+from fedperf_client.diagnosis.plan_rules import PLAN_RULES
 from fedperf_client.sources.spark.failures import (
     FailureCause,
     FailureText,
@@ -47,10 +51,8 @@ from fedperf_client.sources.spark.failures import (
     causes_of,
     last_text,
 )
-from fedperf_client.sources.spark.fields import MIB, moment
-from fedperf_client.sources.spark.names import is_interactive
+from fedperf_client.sources.spark.fields import MIB
 from fedperf_client.sources.spark.query import Interval, SparkQuery, StageAttempt, covered, merged
-from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import (
     ADAPTIVE_BY_DEFAULT,
     DEFAULT_BROADCAST_BYTES,
@@ -58,9 +60,6 @@ from fedperf_client.sources.spark.settings import (
 )
 from fedperf_shared.runtime.quantities import duration_text, size_text
 
-MUCH_OF_APPLICATION = 0.2  # of its time; every application has some
-LEAST_SECONDS = 5.0  # a shorter time is mostly the start of the application
-IDLE_TIMEOUT = 60  # seconds; Spark's default of executorIdleTimeout
 USUAL_EVENTS = 10_000  # capacity of a listener queue by default
 
 
@@ -164,56 +163,6 @@ def _driver(job: JobFacts, alone: int) -> JobFinding:
         {"alone_seconds": alone / 1000, "before_seconds": before / 1000,
          "after_seconds": after / 1000},
     )  # fmt: skip
-
-
-def outside_jobs(whole: Application, cores: int) -> JobFinding | None:
-    """Find the time outside of jobs, if it is long; `cores` are the mean of the application."""
-    outside, seconds = min(whole.idle_milliseconds / 1000, whole.seconds), whole.seconds
-    if not (outside >= LEAST_SECONDS and outside >= MUCH_OF_APPLICATION * seconds):
-        return None
-    idle, total = whole.idle_core_milliseconds / 1000, cores * seconds
-    session = is_interactive(whole.name.rpartition(" (")[0] or whole.name)
-    who = "the session waited for its user" if session else "the driver ran own code, or waited"
-    back, conf = _against_idleness(whole.settings)
-    longest = whole.longest_gaps
-    gaps = ", ".join(
-        f"{duration_text(took / 1000)} from {moment(at):%H:%M:%S}" for took, (at, _) in longest
-    )
-    return JobFinding(
-        Symptom.OUTSIDE_JOBS,
-        "idle session" if session else "application",
-        outside,
-        f"for {duration_text(outside)} of {duration_text(seconds)} ({outside / seconds:.0%}) no "
-        f"query and no job ran, and executors held {idle:,.0f} of {total:,.0f} core-seconds "
-        f"meanwhile; longest: {gaps}",
-        f"{who}: more executors do not help; {back}",
-        conf,
-        {
-            "outside_seconds": outside,
-            "share": outside / seconds,
-            "idle_core_seconds": idle,
-            "core_seconds": total,
-            "longest_seconds": longest[0][0] / 1000,
-        },
-        min(1.0, idle / total) if total else 0.0,
-    )
-
-
-def _against_idleness(settings: SparkSettings) -> tuple[str, tuple[str, ...]]:
-    """Return advice that gives idle cores back, and its settings."""
-    if settings.is_local:
-        return "fewer cores, or stop it", ()
-    conf: tuple[str, ...] = (f"spark.dynamicAllocation.executorIdleTimeout={IDLE_TIMEOUT}s",)
-    back = "a shorter idle timeout gives executors back"
-    if not settings.has_dynamic_executors:
-        tracking = (
-            "dynamicAllocation.shuffleTracking"
-            if settings.has_version((3, 0))
-            else "shuffle.service"
-        )
-        conf = ("spark.dynamicAllocation.enabled=true", f"spark.{tracking}.enabled=true", *conf)
-        back = "dynamic allocation with an idle timeout, or fewer executors, gives the cores back"
-    return back, () if settings.is_databricks else conf
 
 
 def dropped_events(job: JobFacts) -> Iterator[JobFinding]:
@@ -499,14 +448,19 @@ def uneven_tasks(job: JobFacts, stage: StageAttempt) -> Iterator[JobFinding]:
         key=lambda each: each.duration,
         default=None,
     )
+    is_skewed = _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(
+        stage, "read_rows", LEAST_ROWS
+    )
     if overtaken and overtaken.duration >= max(longest, MUCH * stage.median):
         yield _overtaken(stage, overtaken)
+    elif not is_skewed and (slow := _slow_executor(job, stage)) is not None:
+        yield slow
     elif not seconds > 0:
         return
     elif longest < MUCH * stage.median:
         if len(stage.tasks) > stage.slots and not (stage.lost or stage.attempt):
             yield _last_wave(job, stage, seconds)
-    elif _is_much(stage, "read_bytes", LEAST_BYTES) or _is_much(stage, "read_rows", LEAST_ROWS):
+    elif is_skewed:
         yield _skew(job, stage, seconds)
     elif _slow(stage) <= FEW * len(stage.tasks):
         yield _straggler(job, stage, seconds)
@@ -568,7 +522,9 @@ def _skew(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
         conf = () if is_whole else settings.smaller_files(size)
     else:
         advice = "split the large partitions of a join, or spread the frequent keys (salt)"
-        if settings.has_version((3, 0)):
+        if not job.may_join:
+            advice = "spread the frequent keys (salt); no join of it could be split"
+        elif settings.has_version((3, 0)):
             conf = (
                 *settings.with_adaptive,
                 "spark.sql.adaptive.skewJoin.enabled=true",
@@ -600,6 +556,51 @@ def _overtaken(stage: StageAttempt, lost: LostAttempt) -> JobFinding:
 
 def _where(executor: str, host: str) -> str:
     return f"executor {executor or 'unknown'}" + (f" on {host}" if host else "")
+
+
+SOME_TASKS = 5  # of an executor; fewer may be slow by chance, or because it has just started
+
+
+def _slow_executor(job: JobFacts, stage: StageAttempt) -> JobFinding | None:
+    """Return the finding of the executor whose tasks were slowest, if they read no more."""
+    places, durations = stage.tasks["executor"], stage.durations
+    slowest = 0.0, -1, 0.0, 0.0
+    for place in np.unique(places[places >= 0]):
+        own = places == place
+        if not (own.sum() >= SOME_TASKS and (~own).sum() >= SOME_TASKS):
+            continue
+        median, other = float(np.median(durations[own])), float(np.median(durations[~own]))
+        excess = float(np.maximum(durations[own] - other, 0).sum())
+        is_alike = all(
+            np.median(stage.tasks[name][own])
+            < max(least, MUCH * float(np.median(stage.tasks[name][~own])))
+            for name, least in (("read_bytes", LEAST_BYTES), ("read_rows", LEAST_ROWS))
+        )
+        is_apart = np.quantile(durations[own], 0.25) > np.quantile(durations[~own], 0.75)
+        if median >= MUCH * max(other, 1.0) and is_apart and is_alike:
+            slowest = max(slowest, (excess, int(place), median, other))
+    excess, place, median, other = slowest
+    if place < 0:
+        return None
+    executor, host = stage.executor(place)
+    seconds = (excess / max(1, stage.slots) + job.uneven(stage)) / 1000
+    return JobFinding(
+        Symptom.SLOW_EXECUTOR,
+        str(stage),
+        min(seconds, stage.span / 1000),
+        f"{_where(executor, host)} took {duration_text(median / 1000)} per task in the median, the "
+        f"others {duration_text(other / 1000)}, for no more data",
+        f"look at {_where(executor, host)}: other load, its disk, its garbage collection; Spark "
+        "repeats late tasks elsewhere with speculation",
+        () if job.settings.is_on("spark.speculation") else ("spark.speculation=true",),
+        {
+            **_figures(stage),
+            "executor": executor,
+            "host": host,
+            "own_median_seconds": median / 1000,
+            "other_median_seconds": other / 1000,
+        },
+    )
 
 
 def _straggler(job: JobFacts, stage: StageAttempt, seconds: float) -> JobFinding:
@@ -728,7 +729,7 @@ def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
     """Yield bytes, and build and send milliseconds, of every broadcast table, once."""
     sizes = set[int]()
     for node in query.plan.nodes:
-        ids = node.sent or {}
+        ids = node.named if node.is_broadcast else {}
         counted = {
             name.removesuffix(" (ms)"): max(0, query.counters[number])
             for name, number in ids.items()
@@ -738,6 +739,62 @@ def _sent(query: SparkQuery) -> Iterator[tuple[int, int, int]]:
             sizes.add(ids[_SIZE])
             build, send = counted.get("time to build", 0), counted.get("time to broadcast", 0)
             yield counted[_SIZE], build, send
+
+
+ONE_CORE = 1.1  # CPU time of a task by its run time; above, it uses more than one core
+
+
+def costly_settings(job: JobFacts) -> Iterator[JobFinding]:
+    """Find settings that cost time by themselves, by what the log shows of it."""
+    reserved, settings = job.settings.cores_per_task, job.settings
+    if reserved > 1 and reserved * job.slots > job.cores / MUCH:
+        stages = [
+            each
+            for each in job.stages
+            if not each.runs_python
+            and 0 < each.totals.cpu <= ONE_CORE * each.run_time
+            and len(each.tasks) > each.slots > 0
+        ]
+        yield from _setting(
+            job,
+            "spark.task.cpus=1",
+            sum(max(0.0, e.span - max(e.mean, e.even_span / reserved)) for e in stages),
+            f"tasks reserved {reserved} cores each, and the code of {len(stages)} stages used "
+            f"{sum(e.totals.cpu for e in stages) / max(1, sum(e.run_time for e in stages)):.2f}",
+        )
+    if not settings.is_on("spark.python.worker.reuse", default=True):
+        stages = [each for each in job.stages if each.runs_python]
+        started = sum(len(each.tasks) for each in stages)
+        yield from _setting(
+            job,
+            "spark.python.worker.reuse=true",
+            sum(e.share_of_span(float(e.durations.min()) * len(e.tasks)) for e in stages),
+            f"{started} tasks each started a process of Python; the shortest took "
+            f"{duration_text(min((float(e.durations.min()) for e in stages), default=0) / 1000)}",
+        )
+    if not settings.is_on("spark.shuffle.compress", default=True):
+        waits = [each.totals.fetch_wait + each.totals.shuffle_write for each in job.stages]
+        yield from _setting(
+            job,
+            "spark.shuffle.compress=true",
+            sum(e.share_of_span(part) for e, part in zip(job.stages, waits, strict=True)),
+            f"{size_text(sum(e.totals.shuffle_written for e in job.stages))} were shuffled without "
+            f"compression; writing and waiting took {duration_text(sum(waits) / 1000)} of tasks",
+        )
+
+
+def _setting(job: JobFacts, conf: str, milliseconds: float, evidence: str) -> Iterator[JobFinding]:
+    if milliseconds > 0:
+        name = conf.partition("=")[0]
+        yield JobFinding(
+            Symptom.SETTINGS,
+            str(job.query),
+            milliseconds / 1000,
+            f"{name}={job.settings.properties.get(name, '')}: {evidence}",
+            "change the setting, if nothing needs it",
+            (conf,),
+            {"setting": name},
+        )
 
 
 RULES: tuple[Callable[[JobFacts], Iterator[JobFinding]], ...] = (
@@ -751,4 +808,6 @@ RULES: tuple[Callable[[JobFacts], Iterator[JobFinding]], ...] = (
     broadcasts,
     failures,
     dropped_events,
+    costly_settings,
+    *PLAN_RULES,
 )

@@ -80,7 +80,7 @@ _ADDED_COLUMNS = {
         "operator_seconds": "BLOB NOT NULL DEFAULT x''",
     },
     6: {"rows_within": "REAL NOT NULL DEFAULT 1.0", "tasks": _NUMBER},
-    7: dict.fromkeys(("statement", "operator_keys"), _TEXT),
+    7: dict.fromkeys(("statement", "operator_keys", "columns"), _TEXT),
 }
 
 _ADDED_TABLES = {
@@ -115,6 +115,18 @@ _INSERT = "INSERT INTO execution (*) VALUES (?) ON CONFLICT (execution_id) DO NO
 ).replace("?", ", ".join(f":{name}" for name in _TYPES))
 _ORDER = "ORDER BY finished_at, execution_id"
 _CHANGED = "UPDATE state SET token = randomblob(32)"
+# Executions that are rows of tables of past runs, which have columns or say so.
+_OF_TABLES = "(columns <> '' OR source GLOB 'table*')"
+_COUNT_OF_TABLES = """
+SELECT workload, count(*) FROM execution WHERE {} AND OF_TABLES GROUP BY workload
+""".replace("OF_TABLES", _OF_TABLES)
+_ROWS_OF_TABLES = """
+SELECT rowid, columns FROM (
+    SELECT rowid, columns, finished_at, execution_id, row_number() OVER (
+        PARTITION BY columns ORDER BY finished_at DESC, execution_id DESC) AS place
+    FROM execution WHERE workload = ? AND OF_TABLES)
+WHERE place <= ? ORDER BY finished_at DESC, execution_id DESC
+""".replace("OF_TABLES", _OF_TABLES)
 _SELECT_RANGE = """
 SELECT rowid AS number, * FROM execution WHERE rowid BETWEEN ? AND ? ORDER BY rowid LIMIT ?
 """
@@ -469,6 +481,24 @@ class ExecutionStore(Closing):
         if len(missing):
             parts.append(encoder.encode(self.numbered(missing.tolist()))[segments.WIDE])
         return np.concatenate(parts)[np.argsort(np.concatenate([stored, missing]))]
+
+    def jobs_of_tables(self, workload: str | None = None) -> dict[str, int]:
+        """Return the number of rows of tables of past runs, by workload; of all, or of one."""
+        if workload is None:
+            rows = self._rows(_COUNT_OF_TABLES.format("1"))
+        else:
+            rows = self._rows(_COUNT_OF_TABLES.format("workload = ?"), (workload,))
+        return {str(name): int(count) for name, count in rows}
+
+    def rows_of_tables(self, workload: str, *, repeats: int) -> list[tuple[int, str]]:
+        """Return number and columns of rows of tables of a workload, the newest first.
+
+        Args:
+            workload: its whole name.
+            repeats: executions of equal columns, at most; the newest ones.
+        """
+        rows = self._rows(_ROWS_OF_TABLES, (workload, repeats))
+        return [(int(number), str(text)) for number, text in rows]
 
     def in_order(self) -> NDArray[np.int64]:
         """Return the number of every execution, in the order of `executions`."""

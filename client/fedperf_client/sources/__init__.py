@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
 from fedperf_shared.runtime.addresses import Address, parse_place
+from fedperf_shared.runtime.extras import missing_extra
 
 if TYPE_CHECKING:
     from fedperf_client.sources.opener import SourcePlace
@@ -157,17 +158,18 @@ def open_source(path: "SourcePlace") -> Source:
 
 
 def read_source(
-    path: "SourcePlace", counts: RowCounts | None = None
+    path: "SourcePlace", counts: RowCounts | None = None, *, source: Source | None = None
 ) -> Iterator[Execution | SkippedRecord]:
     """Yield every record of the source at `path`; see `Source.read`.
 
-    `counts` are row counts of this and other sources; by default, those of this source.
+    `counts` are row counts of this and other sources; by default, those of this source. `source` is
+    opened already; by default, the first kind that reads `path` opens it.
 
     Raises:
         InvalidInputError: as `open_source`, or it cannot be read to its end, also where its kind
             fails. Records before that are valid.
     """
-    name, source = _open(path)
+    name, source = _open(path) if source is None else (type(source).__name__, source)
     with _named_errors(path, name):
         if counts is not None and isinstance(source, CountingSource):
             records = source.read_with_counts(counts)
@@ -297,6 +299,7 @@ def _open(path: "SourcePlace") -> tuple[str, Source]:
         except InvalidInputError:
             raise
         except Exception as error:  # a package that is not ours
+            _raise_missing_extra(path, error)
             raise BrokenKindError(name, error) from error
         if source is not None:
             require_complete(path)
@@ -316,10 +319,18 @@ def _named_errors(path: "SourcePlace", kind: str) -> Iterator[None]:
     except OSError as error:
         raise InvalidInputError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # a package that is not ours
+        _raise_missing_extra(path, error)
         raise InvalidInputError(
             f"{path}: the source kind {kind!r} failed to read it "
             f"({type(error).__name__}: {error}); update or remove the package that registers it"
         ) from error
+
+
+def _raise_missing_extra(path: "SourcePlace", error: Exception) -> None:
+    """Raise an error that names the extra which a kind needs; do nothing for other errors."""
+    missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
+    if missing is not None:
+        raise InvalidInputError(f"{path}: {missing}") from error
 
 
 def _entries(place: "SourcePlace", *, is_named: bool) -> "Sequence[SourcePlace] | None":

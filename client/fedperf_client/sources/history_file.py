@@ -42,7 +42,7 @@ COLUMNS = {
 
 NAME_COLUMNS = (
     *("application", "application_id", "record", "description", "file", "failure"),
-    *("statement", "operator_keys"),
+    *("statement", "operator_keys", "columns"),
 )
 SECONDS_COLUMN = "operator_seconds"
 # All columns in their order; those that are not in `COLUMNS` are optional.
@@ -105,7 +105,22 @@ def open_history(path: "SourcePlace") -> HistoryFile | None:
         return None
     with path.open("rb") as stream:
         is_parquet = stream.read(len(_MAGIC)) == _MAGIC
-    return HistoryFile(path) if is_parquet or path.name.endswith(".parquet") else None
+    if not (is_parquet or path.name.endswith(".parquet")):
+        return None
+    return HistoryFile(path) if _may_be_history(path) else None
+
+
+def _may_be_history(path: "SourcePlace") -> bool:
+    """Return whether a Parquet file has the columns of a history, or cannot be read."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with path.open("rb") as stream:
+            names = parquet.read_schema(stream).names
+    except (pa.ArrowException, ValueError, OSError):
+        return True
+    return all(name in names for name in COLUMNS)
 
 
 def write_history(

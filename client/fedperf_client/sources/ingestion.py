@@ -8,7 +8,7 @@ are stored in small batches, and skipped records are counted by at most `MAX_REA
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
@@ -24,6 +24,7 @@ from fedperf_client.sources import (
     NothingToReadError,
     RowCount,
     SkippedRecord,
+    Source,
     UnknownSourceError,
     counts_in_source,
     find_sources,
@@ -44,6 +45,7 @@ OTHER_REASONS = "other reasons"
 READING_SHARE = 0.05  # share of the time since a source was read that reading it again may take
 LISTING_SECONDS = 300.0  # least time between two lists of one address
 _BATCH = 100
+_BATCH_OF_TABLES = 2000  # rows, which are small and not encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def ingest(
     jobs: int = 1,
     dry_run: bool = False,
     encoder: Encoder | None = None,
+    sources: Mapping[Path, Source] | None = None,
 ) -> Iterator[IngestionOutcome]:
     """Ingest the source at every path; yield the outcome of each when it is done.
 
@@ -92,10 +95,12 @@ def ingest(
         jobs: processes that read at the same time, one source each.
         dry_run: read, but store nothing.
         encoder: see `ExecutionStore.add`.
+        sources: those of the paths that are opened already.
 
     Raises:
         StorageError: the store cannot be written.
     """
+    sources = sources or {}
     with ExitStack() as stack:
         scratch = None
         if dry_run:  # takes the new executions, so that copies count once
@@ -107,7 +112,7 @@ def ingest(
             for path in paths:
                 try:
                     # The logs of a History Server count no rows, and opening one downloads it.
-                    if not isinstance(path, Application):
+                    if path not in sources and not isinstance(path, Application):
                         opened.add_row_counts(counts_in_source(path))
                 except UnknownSourceError as error:
                     yield IngestionOutcome(path, refused=str(error))
@@ -115,7 +120,7 @@ def ingest(
                 except InvalidInputError:  # reported when it is read
                     pass
                 readable.append(path)
-        read = partial(_outcome, store=store, scratch=scratch, encoder=encoder)
+        read = partial(_outcome, store=store, scratch=scratch, encoder=encoder, sources=sources)
         is_alone = jobs == 1 or len(readable) < 2  # noqa: PLR2004 (one source needs no process)
         yield from map(read, readable) if is_alone else _in_processes(read, readable, jobs)
 
@@ -127,6 +132,7 @@ def ingest_source(
     scratch: ExecutionStore | None = None,
     encoder: Encoder | None = None,
     is_counted: bool = False,
+    source: Source | None = None,
 ) -> IngestionCounts:
     """Ingest the source at `path`, which becomes the file of executions that name none.
 
@@ -136,6 +142,7 @@ def ingest_source(
         scratch: store for new executions instead of `store`.
         encoder: see `ExecutionStore.add`.
         is_counted: whether the row counts of the source are stored already.
+        source: the source, if it is opened already.
 
     Raises:
         InvalidInputError: it cannot be read to its end; batches before that stay stored.
@@ -152,17 +159,17 @@ def ingest_source(
         return [RowCount(*row) for each in stores for row in each.row_counts(place)]
 
     def executions() -> Iterator[Execution]:
-        for record in read_source(path, row_counts):
+        for record in read_source(path, row_counts, source=source):
             if isinstance(record, SkippedRecord):
                 reason = record.reason[:LONGEST_REASON]
                 is_listed = reason in skipped or len(skipped) < MAX_REASONS
                 skipped[reason if is_listed else OTHER_REASONS] += 1
             else:
-                origin = replace(record.origin, file=record.origin.file or file)
-                yield replace(record, origin=origin)
+                yield record if record.origin.file else _in_file(record, file)
 
     remaining = executions()
-    while batch := list(islice(remaining, _BATCH)):
+    size = _BATCH if source is None else _BATCH_OF_TABLES
+    while batch := list(islice(remaining, size)):
         operators = [len(each.plan.workflow.operators) for each in batch]
         rows_known = (round(e.origin.rows_known * n) for e, n in zip(batch, operators, strict=True))
         counts += IngestionCounts(
@@ -173,6 +180,10 @@ def ingest_source(
             failed=sum(not each.is_ok for each in batch),
         )
     return counts + IngestionCounts(skipped=skipped)
+
+
+def _in_file(execution: Execution, file: str) -> Execution:
+    return replace(execution, origin=replace(execution.origin, file=file))
 
 
 def _in_processes(
@@ -204,13 +215,25 @@ def _in_processes(
 
 
 def _outcome(
-    path: SourcePlace, *, store: Path, scratch: Path | None, encoder: Encoder | None
+    path: SourcePlace,
+    *,
+    store: Path,
+    scratch: Path | None,
+    encoder: Encoder | None,
+    sources: Mapping[Path, Source],
 ) -> IngestionOutcome:
     with ExitStack() as stack:
         opened = stack.enter_context(ExecutionStore.open(store))
         other = None if scratch is None else stack.enter_context(ExecutionStore.open(scratch))
         try:
-            counts = ingest_source(path, opened, scratch=other, encoder=encoder, is_counted=True)
+            counts = ingest_source(
+                path,
+                opened,
+                scratch=other,
+                encoder=encoder,
+                is_counted=True,
+                source=sources.get(path) if isinstance(path, Path) else None,
+            )
             if scratch is None and not isinstance(path, Path):
                 state = path.stat()
                 opened.source_was_read(str(path), state.st_mtime_ns, state.st_size)

@@ -264,14 +264,10 @@ def call(program: typer.Typer, *words: str) -> dict[str, Any]:
 
 def _needs_extra(error: ModuleNotFoundError, extra: str | None = None) -> InvalidInputError | None:
     """Return the error that names the extra with a missing module, None if no extra has it."""
-    from fedperf_shared.runtime.extras import extra_with
+    from fedperf_shared.runtime.extras import missing_extra
 
-    missing = None if error.name is None else extra_with(error.name, extra)
-    if missing is None:
-        return None
-    return InvalidInputError(
-        f"this needs {error.name}, which is not installed; run: pip install 'fedperf[{missing}]'"
-    )
+    missing = missing_extra(error, extra)
+    return None if missing is None else InvalidInputError(missing)
 
 
 def show(facts: Mapping[str, object], *, json: bool) -> None:

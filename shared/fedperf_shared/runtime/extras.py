@@ -63,3 +63,11 @@ def extra_with(module: str, preferred: str | None = None) -> str | None:
         if imported in map(module_of, packages)
     }
     return preferred if preferred in able else min(able, key=able.__getitem__, default=None)
+
+
+def missing_extra(error: ModuleNotFoundError, preferred: str | None = None) -> str | None:
+    """Return which extra to install for a missing module; None if no extra has it."""
+    extra = None if error.name is None else extra_with(error.name, preferred)
+    if extra is None:
+        return None
+    return f"this needs {error.name}, which is not installed; run: pip install 'fedperf[{extra}]'"

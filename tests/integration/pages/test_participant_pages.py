@@ -42,6 +42,7 @@ DRAWN_FOR = timedelta(seconds=150)
 """Maximum time for drawing a report. Other lines run in the meantime."""
 
 SHOWN = {
+    "runs.csv": "job,nodes",
     "workflow.json": '{"platform"',
     "totals.json": '{"steps"',
     "prices.toml": "currency",

@@ -120,8 +120,8 @@ class PlanQuery:
                 if workflow is None:
                     raise
                 raise InvalidWorkflowFileError(
-                    f"{workflow} does not exist: expected a file, or how the id of a stored run "
-                    "begins; fedperf runs lists those"
+                    f"{workflow} does not exist: expected a file, how the id of a stored run "
+                    "begins (fedperf runs lists those), or the name of a job (fedperf jobs)"
                 ) from error
             plan, job = ran.plan, KnownJob.of(ran)
             if platform is not None:

@@ -163,6 +163,12 @@ class Executors:
         """Return whether there ever was an executor."""
         return self._newest > 0 or self._local_cores > 0
 
+    @property
+    def lifetimes(self) -> list[tuple[int, float]]:
+        """Times from which and to which every executor was there, in order."""
+        every = (*self._gone, *self._ended, *self._present.values())
+        return sorted((each.added_at, each.removed_at) for each in every)
+
     def forget_before(self, at: int) -> None:
         """Forget executors that ended before the oldest running query began."""
         self._gone += [each for each in self._ended if each.removed_at < at]

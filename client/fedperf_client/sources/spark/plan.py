@@ -1,9 +1,10 @@
 """Physical plans of Spark, and the workflows that follow from them and their counters.
 
 A plan is read into nodes as soon as its event arrives: kinds of operators and ids of counters, no
-text. Node names are only compared, because they hold tables and paths. Operators of accelerators
-(GPU, Photon and others) have Spark's names with a prefix or suffix. Layers that only wrap others,
-such as code generation and query stages, are no operators. Unknown names are `OTHER`.
+text. Node names and descriptions are only compared, because they hold tables and paths. Operators
+of accelerators (GPU, Photon and others) have Spark's names with a prefix or suffix. Layers that
+only wrap others, such as code generation and query stages, are no operators. Unknown names are
+`OTHER`.
 
 Rows come from counters. Operators without a counter take their rows from their neighbours, if they
 neither add nor drop rows. All other rows are estimated from the inputs and count as unknown.
@@ -14,7 +15,7 @@ the wait for the rows of the operator below.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -161,6 +162,43 @@ def runs_python(name: str) -> bool:
     return _BESIDE_THE_JVM.search(name, 0, _LONGEST_NAME) is not None
 
 
+# Leaves whose description does not tell which rows they hold.
+_UNKNOWN_ROWS = re.compile(
+    r"(?:LocalTable|InMemoryTable|ExternalRDD|RDD)Scan|Scan (?:Existing|External)RDD|CommandResult|"
+    r"Scan In-memory"
+)
+
+# Numbers that Spark gives anew to every occurrence: of expressions, plans and generated code.
+_OCCURRENCE = re.compile(r"#\d+L?|plan_id=\d+|id=#?\d+|codegen id : \d+")
+_LONGEST_CONTENT = 4_000
+
+
+@lru_cache(maxsize=1024)
+def content_of(description: str) -> int:
+    """Return a number that is equal for equal descriptions, in this process alone; 0 if cut."""
+    if len(description) > _LONGEST_CONTENT:
+        return 0
+    return hash(_OCCURRENCE.sub("", description))
+
+
+_SENT_SIDES = {
+    "Inner": (0, 1), "Cross": (0, 1), "LeftOuter": (1,), "LeftSemi": (1,), "LeftAnti": (1,),
+    "RightOuter": (0,),
+}  # fmt: skip
+_JOIN_TYPE = re.compile("|".join(f"\\], ({each})\\b" for each in _SENT_SIDES))
+
+
+def sides_to_send(name: str, description: str) -> tuple[int, ...]:
+    """Return the sides of a sort-merge join that a broadcast could replace; empty for others.
+
+    Source: Spark's `JoinSelectionHelper.canBuildBroadcastLeft` and `canBuildBroadcastRight`.
+    """
+    if not _ACCELERATED.sub("", name).startswith("SortMergeJoin"):
+        return ()
+    match = _JOIN_TYPE.search(description, 0, _LONGEST_CONTENT)
+    return _SENT_SIDES[next(filter(None, match.groups()))] if match else ()
+
+
 _UNITS = {"timing": 1e-3, "nsTiming": 1e-9}  # seconds of a counter's unit, by Spark's `metricType`
 
 # Counters of time. An operator has one of them, or several that count different times.
@@ -215,6 +253,7 @@ KEEPS_WIDTH = frozenset(
      OperatorKind.UNION, OperatorKind.SINK}
 )  # fmt: skip
 GROUPS = frozenset({OperatorKind.AGGREGATE, OperatorKind.DISTINCT})
+MOVES_OR_STORES = frozenset({OperatorKind.EXCHANGE, OperatorKind.FILE_SOURCE, OperatorKind.SINK})
 
 Counters = Mapping[int, int]  # values by the id of their counter (Spark's accumulators)
 
@@ -237,10 +276,18 @@ class PlanNode:
     partitions: int | None = None  # id of the counter of its partitions
     limit: float | None = None  # most rows that it lets through
     reads_exchange: bool = False  # it reads the exchange below it, in its own partitions
-    sent: Mapping[str, int] | None = None  # counters by name of a broadcast table
+    is_broadcast: bool = False  # an exchange that sends a table to all executors
+    named: Mapping[str, int] = field(default_factory=dict)  # counters of moved and stored rows
+    content: int = 0  # equal for nodes that compute the same of equal inputs; 0 if unknown
+    may_be_sent: tuple[int, ...] = ()  # places of sides that a sort-merge join could broadcast
     code_steps: int = 0  # of code that runs for each row
     times: Times = ()  # counters of its time
     children: tuple[int, ...] = ()  # positions of its children in the plan
+
+    @property
+    def counters(self) -> frozenset[int]:
+        """Ids of all its counters."""
+        return frozenset(self.identity[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +389,7 @@ def workflow_of(plan: PhysicalPlan, counters: Counters) -> CountedWorkflow:
                 ),
                 complexity=Complexity.LINEAR if node.code_steps else Complexity.NONE,
                 code_steps=node.code_steps,
-                partitions=1 if node.sent is not None else min(max(counted, 0), MAX_ITERATIONS),
+                partitions=1 if node.is_broadcast else min(max(counted, 0), MAX_ITERATIONS),
             )
         )
     seconds = tuple(seconds_of(node.times, counters) for node in nodes)
@@ -373,7 +420,10 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         partitions=next(iter(_known(ids, PARTITIONS)), None),
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
-        sent=ids if kind is OperatorKind.EXCHANGE and "Broadcast" in name else None,
+        is_broadcast=kind is OperatorKind.EXCHANGE and "Broadcast" in name,
+        named=ids if kind in MOVES_OR_STORES else {},
+        content=0 if _UNKNOWN_ROWS.match(name) else content_of(f"{name} {description}"),
+        may_be_sent=sides_to_send(name, description),
         code_steps=code_steps,
         times=times_of(info),
         children=children,

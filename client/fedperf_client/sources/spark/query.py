@@ -156,6 +156,7 @@ class StageAttempt:
     succeeded: int = 0  # task ends that were read one by one
     has_begun: bool = False  # the start, or the end, of a task was read
     columns: "array[int]" = field(default_factory=lambda: array("q"))  # if figures are read
+    counted: set[int] = field(default_factory=set)  # ids of its counters, if figures are read
     totals: TaskTotals = field(default_factory=TaskTotals)  # of tasks that succeeded
 
     def __str__(self) -> str:
@@ -385,7 +386,10 @@ class SparkQuery:
                 if name in TOTALS:
                     self.totals[TOTALS[name]] += value
                 else:
-                    self.count(fields.integer(each, "ID"), value)
+                    counter = fields.integer(each, "ID")
+                    self.count(counter, value)
+                    if stage.columns and len(stage.counted) < MAX_COUNTERS:
+                        stage.counted.add(counter)
             except MalformedEventError:
                 continue  # a user's own counter, of any type
         if self.is_job:

@@ -75,6 +75,8 @@ class Application:
     settings: SparkSettings = field(default_factory=SparkSettings)  # that it was started with
     submitted_at: int | None = None  # None if unknown
     stopped_at: int | None = None  # the latest timestamp if its end is missing
+    has_end: bool = False  # its end was reported
+    unfinished: SparkQuery | None = None  # the first query or job without an end
     latest: int = 0  # latest timestamp of the log
     _name: str = ""
     _display_name: str = ""
@@ -109,11 +111,16 @@ class Application:
 
     def stopped(self, event: Event) -> None:
         """Read its end."""
-        self.stopped_at = fields.milliseconds(event, "Timestamp")
+        self.stopped_at, self.has_end = fields.milliseconds(event, "Timestamp"), True
 
     def reach(self, at: int) -> None:
         """Move the latest timestamp of the log forward."""
         self.latest = max(self.latest, at)
+
+    def cut(self, query: SparkQuery) -> None:
+        """Add a query or job of which the log has no end."""
+        if self.unfinished is None or query.started_at < self.unfinished.started_at:
+            self.unfinished = query
 
     def add_gap(self, start: int, end: int) -> None:
         """Add a time without a query or job, if `end` is after `start`."""

@@ -29,7 +29,8 @@ _NAMES = """
         kubernetes.memoryOverheadFactor kubernetes.resource.type mesos.executor.memoryOverhead
         network.timeout python.authenticate.socketTimeout rpc.message.maxSize
         shuffle.io.maxRetries sql.broadcastTimeout stage.maxConsecutiveAttempts
-        yarn.executor.memoryOverhead
+        yarn.executor.memoryOverhead python.worker.reuse shuffle.compress sql.exchange.reuse
+        dynamicAllocation.executorIdleTimeout
 """
 _USED = frozenset(f"spark.{name}" for name in _NAMES.split())
 

@@ -80,7 +80,7 @@ def test_profile_text_output_shows_status_extremes_and_next_command(
     assert "repeat noise" not in lines  # one repetition per configuration
     assert lines["fastest"].endswith(" at rows=100,workers=2")
     assert lines["slowest"].endswith(" at rows=200,workers=1")
-    assert lines["ask"] == "fedperf predict --campaign nightly --at rows=200,workers=1"
+    assert lines["ask"] == "fedperf predict nightly --at rows=200,workers=1"
     assert lines["report"] == str(home.directory / "campaigns" / "nightly" / "report.html")
     assert fedperf(home, *lines["ask"].split()[1:]).code == 0
 

@@ -146,3 +146,34 @@ def test_diagnose_removes_terminal_escapes_from_log_text(tmp_path: Path) -> None
         if "description" in event:
             event["description"] = "\x1b[31mred"
     assert "\x1b" not in diagnose(log.write(tmp_path / "app-1")).out
+
+
+def test_diagnose_out_writes_a_page_that_names_or_leaves_out_what_is_private(
+    tmp_path: Path,
+) -> None:
+    slow = [FakeTask(1000, 3000, executor="0")] * 6 + [FakeTask(1000, 9000, executor="1")] * 6
+    log, page = log_of(slow).write(tmp_path / "app-secret"), tmp_path / "report.html"
+    private = ("app-secret", "the nightly sum", "host-1", "nightly.example")
+    ended = diagnose(log, "--out", page)
+    assert ended.code == 0
+    text = page.read_text()
+    assert "slow executor" in text
+    assert "Private names on this page" in text
+    assert all(each in text for each in private[:3])
+    assert "http" not in text  # nothing is loaded
+    assert page.stat().st_mode & 0o077 == 0
+    assert diagnose(log, "--out", page, "--no-names").code == 0
+    text = page.read_text()
+    assert "slow executor" in text
+    assert not any(each in text for each in private)
+
+
+def test_diagnose_out_refuses_other_files_and_no_names_without_a_page(tmp_path: Path) -> None:
+    log = log_of(SKEWED).write(tmp_path / "app-1")
+    ended = diagnose(log, "--out", tmp_path / "report.pdf")
+    assert ended.code == 3
+    assert "Use --out NAME.html" in ended.complaint()
+    assert not (tmp_path / "report.pdf").exists()
+    ended = diagnose(log, "--no-names")
+    assert ended.code == 3
+    assert "--out NAME.html" in ended.complaint()

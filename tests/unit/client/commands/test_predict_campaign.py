@@ -112,6 +112,7 @@ def test_predict_campaign_text_output_shows_table_decision_and_evidence(
         "fewest workers that meet 4 s: 4, with a probability of",
         "evidence: 24 runs of 12 configurations; ensemble:",
         "imports and connections before the first component's start are not in the time",
+        "--set is now: fedperf predict nightly --at rows=3200000,workers=1,2,4,8",
     ):
         assert words in ended.out
     assert ended.err == ""
@@ -280,10 +281,10 @@ def test_predict_campaign_treats_timeouts_as_right_censored(empty: Home) -> None
     assert "1 trial failed, 1 of them by timeout" in ask(empty, "rows=400,workers=1").out
 
 
-def test_predict_workflow_named_like_a_campaign_suggests_campaign_option(home: Home) -> None:
-    ended = fedperf(home, "predict", "nightly")
-    assert ended.code == 3
-    assert "fedperf predict --campaign nightly --at" in ended.complaint()
+def test_predict_name_of_campaign_equals_campaign_option(home: Home) -> None:
+    asked = ("--at", "rows=3200000,workers=1,2", "--json")
+    named = fedperf(home, "predict", "nightly", *asked).json()
+    assert named == fedperf(home, "predict", "--campaign", "nightly", *asked).json()
     assert "night does not exist" in fedperf(home, "predict", "night").complaint()
 
 
@@ -291,7 +292,8 @@ def test_predict_workflow_named_like_a_campaign_suggests_campaign_option(home: H
     "words",
     [
         ("--campaign", "nightly", "--cores", "4"),
-        ("--campaign", "nightly", "--plot", "x.png"),
+        ("--campaign", "nightly", "--at", "rows=1,workers=1", "--platform", "spark"),
+        ("--execution", "05057", "--cheapest"),
         ("--campaign", "nightly", "--execution", "05057"),
         (),
     ],

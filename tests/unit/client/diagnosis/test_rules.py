@@ -304,3 +304,31 @@ def test_ranking_keeps_jobs_with_largest_potential_saving(tmp_path: Path) -> Non
     first = ranking.first[0]
     assert first.cost == pytest.approx(80 * 1.0 * 1)
     assert first.at_stake(first.findings[0]) == pytest.approx(32.0)
+
+
+def test_slow_executor_rule_compares_executors_with_enough_tasks(tmp_path: Path) -> None:
+    fast = [FakeTask(1000 + at, 2000 + at, executor="0") for at in range(0, 8000, 1000)] * 4
+    slow = [FakeTask(1000 + at, 5000 + at, executor="1") for at in (0, 4000)] * 4
+    found = found_in(log_of([*fast, *slow]), tmp_path)[Symptom.SLOW_EXECUTOR]
+    assert found.seconds == pytest.approx(8 * 3 / 8)  # eight tasks of four seconds instead of one
+    assert (found.figures["executor"], found.figures["host"]) == ("1", "host-1")
+    assert found.conf == ("spark.speculation=true",)
+    few = found_in(log_of([*fast, *slow[:4]]), tmp_path)
+    assert Symptom.SLOW_EXECUTOR not in few
+
+
+def test_setting_that_shuffles_without_compression_is_bounded_by_its_waits(tmp_path: Path) -> None:
+    tasks = even(fetch_wait=1000, shuffle_write=500, cpu=5000)
+    found = found_in(log_of(tasks, shuffle_compress="false"), tmp_path)[Symptom.SETTINGS]
+    assert found.seconds == pytest.approx(1.5)
+    assert found.conf == ("spark.shuffle.compress=true",)
+    assert Symptom.SETTINGS not in found_in(log_of(tasks), tmp_path)
+
+
+def test_reserved_cores_that_tasks_use_are_no_finding(tmp_path: Path) -> None:
+    def settings_of(cpu: int) -> dict[Symptom, JobFinding]:
+        waves = [FakeTask(1000 + at, 6000 + at, cpu=cpu) for at in (0, 5000)] * 4
+        return found_in(log_of(waves, task_cpus="2"), tmp_path)
+
+    assert settings_of(2500)[Symptom.SETTINGS].seconds == pytest.approx(5.0)
+    assert Symptom.SETTINGS not in settings_of(9500)

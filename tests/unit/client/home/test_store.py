@@ -146,7 +146,7 @@ def test_open_of_foreign_database_is_refused_and_keeps_it(path: Path) -> None:
 
 
 ADDED_COLUMNS = {
-    7: "statement operator_keys",
+    7: "statement operator_keys columns",
     6: "rows_within tasks",
     4: "application application_id record description file failure operator_seconds",
     3: "queries_before startup_seconds",

@@ -32,6 +32,7 @@ from tests.fakes.spark_logs import sample
 CANARY = "canary-7f3a9"
 START = 1_772_000_000
 NAMES = {"application", "application_id", "record", "description", "file", "failure"}
+# Beside these, `columns` of the rows of tables, see `tables.test_table_source`.
 LOCAL_TEXTS = {
     "execution_id",
     "workload",

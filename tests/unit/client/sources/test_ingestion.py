@@ -85,10 +85,10 @@ def test_ingest_stores_and_counts_failed_executions(tmp_path: Path) -> None:
 
 
 def dies_of_some(
-    path: Path, *, store: Path, scratch: Path | None, encoder: Encoder | None
+    path: Path, *, store: Path, scratch: Path | None, encoder: Encoder | None, sources: object
 ) -> IngestionOutcome:
     """Replace the process that reads one source. It is killed by some sources."""
-    del store, scratch, encoder
+    del store, scratch, encoder, sources
     if path.name in ("b", "d"):
         os._exit(9)
     return IngestionOutcome(path, IngestionCounts(1))

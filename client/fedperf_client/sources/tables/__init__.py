@@ -1,0 +1,1 @@
+"""Tables of past runs as a source of executions."""
