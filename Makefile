@@ -41,10 +41,12 @@ test: $(STAMP) ## the fast tests, under 4 minutes
 	$(BIN)/python -m pytest -q -n 2 --dist loadscope -m "not slow and not fault"
 
 # Slow tests also need Ray, on which Flower's simulation engine runs. Tests of logs that Spark
-# writes need Spark and Java; without Java they skip.
+# writes need Spark and Java; without Java they skip. Object stores are emulated, that of Azure by
+# a program of npm.
 $(SLOW): $(STAMP)
-	extras=sim; if command -v java >/dev/null; then extras=sim,spark; fi; \
+	extras=sim,emulators; if command -v java >/dev/null; then extras=$$extras,spark; fi; \
 	  $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$$extras]"
+	if command -v npm >/dev/null; then npm install --silent --prefix $(VENV) azurite@3.35.0 || true; fi
 	touch $(SLOW)
 
 # Real daemons keep the times of a calendar, so tests that watch them go before all that only

@@ -36,6 +36,7 @@ from fedperf_client.sources.spark.event_log import EventLog, open_event_log
 from fedperf_client.workers.machine import cluster_config, usable_cores
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import ClusterConfig, Execution
+from fedperf_shared.runtime.addresses import Address
 from fedperf_shared.runtime.command_line import NO_FEASIBLE_SIZE, shortened, show
 from fedperf_shared.runtime.quantities import counted, duration_text
 
@@ -43,8 +44,10 @@ LONGEST_NAME = 80
 _BATCH = 100
 
 
-def is_spark_log(source: Path) -> bool:
-    """Return whether a file is an event log. Any directory may contain some."""
+def is_spark_log(source: Path | Address) -> bool:
+    """Return whether a file is an event log. Any directory or address may contain some."""
+    if isinstance(source, Address):
+        return True
     return source.is_dir() or (source.is_file() and open_event_log(source) is not None)
 
 
@@ -63,7 +66,7 @@ def refuse_for_logs(options: Mapping[str, object]) -> None:
 
 def advise_on_logs(
     home: Home,
-    source: Path,
+    source: Path | Address,
     *,
     deadline_seconds: float | None,
     memory_bytes: int | None,
@@ -112,13 +115,11 @@ def advise_on_logs(
 
 
 def _read_applications(
-    source: Path, store: ExecutionStore, *, json: bool
+    source: Path | Address, store: ExecutionStore, *, json: bool
 ) -> list[SparkApplication]:
-    logs, problems, _ = event_logs_in([source])
-    applications = []
+    applications, problems = [], list[str]()
     with progress_bar("reading logs", json=json) as advance:
-        for done, (_, log) in enumerate(logs):
-            advance(done, len(logs))
+        for _, log in event_logs_in([source], problems, [], advance):
             application = _read_application(log, store)
             if application is not None:
                 applications.append(application)

@@ -37,12 +37,14 @@ from fedperf_client.release.policy import (
     load_policy,
     pending_changes,
 )
-from fedperf_client.sources import installed_kinds
+from fedperf_client.sources import installed_kinds, list_address
 from fedperf_shared.errors import (
     ConfigurationError,
     ConnectionRefusedByPeerError,
     FedperfError,
+    InvalidInputError,
 )
+from fedperf_shared.runtime.addresses import Address
 from fedperf_shared.runtime.extras import PACKAGE, extra_with, extras, missing_packages
 from fedperf_shared.runtime.quantities import counted
 
@@ -348,6 +350,9 @@ def _check_history(home: Home, environment: Environment) -> Iterator[_Statement]
         yield _warning("the watched paths are unknown", "correct config.toml first")
         return
     for path in paths:
+        if isinstance(path, Address):
+            yield _check_address(path)
+            continue
         needed = os.R_OK | (os.X_OK if path.is_dir() else 0)
         if not path.exists():
             yield _problem(f"{path} does not exist", "correct watch_paths in config.toml")
@@ -355,6 +360,14 @@ def _check_history(home: Home, environment: Environment) -> Iterator[_Statement]
             yield _problem(f"{path} cannot be read", "let this user read it")
         else:
             yield _ok(f"{path} can be read")
+
+
+def _check_address(address: Address) -> _Statement:
+    try:
+        places, _ = list_address(address)
+    except (InvalidInputError, ModuleNotFoundError) as error:
+        return _problem(str(error), "correct watch_paths in config.toml, or what it says")
+    return _ok(f"{address} can be listed: {counted(len(places), 'place')}")
 
 
 def _check_versions(_: Home, environment: Environment) -> Iterator[_Statement]:

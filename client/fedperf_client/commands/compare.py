@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json, home_of
+from fedperf_client.commands.program import Json, NamedPlace, SourceParameter, home_of
 from fedperf_client.formatting.facts import show_table, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import (
@@ -37,11 +36,17 @@ def compare(
         ),
     ] = None,
     before: Annotated[
-        list[Path] | None,
-        typer.Option(help="Logs of the side before, with --after, instead of stored runs."),
+        list[NamedPlace] | None,
+        typer.Option(
+            click_type=SourceParameter(),
+            help="Logs of the side before, with --after, instead of stored runs.",
+        ),
     ] = None,
     after: Annotated[
-        list[Path] | None, typer.Option(help="Logs of the side after; they are not stored.")
+        list[NamedPlace] | None,
+        typer.Option(
+            click_type=SourceParameter(), help="Logs of the side after; they are not stored."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -81,7 +86,7 @@ def compare(
     )
 
 
-def _from_logs(before: Sequence[Path], after: Sequence[Path]) -> _Pairs:
+def _from_logs(before: Sequence[NamedPlace], after: Sequence[NamedPlace]) -> _Pairs:
     """Return the runs in the logs of both sides, by workload."""
     from fedperf_client.prediction.serving.regressions import runs_by_workload
 
@@ -154,11 +159,11 @@ def _versions(sides: "Iterable[Sequence[TimedRun]]") -> str:
     return ", ".join(names[:MOST_VERSIONS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _names_of(paths: Sequence[Path]) -> str:
+def _names_of(paths: Sequence[NamedPlace]) -> str:
     return ", ".join(map(str, paths))
 
 
-def _executions_in(paths: Sequence[Path]) -> "Iterator[Execution]":
+def _executions_in(paths: Sequence[NamedPlace]) -> "Iterator[Execution]":
     """Yield the executions in the sources below the paths."""
     from fedperf_client.sources import SkippedRecord, UnknownSourceError, find_sources, read_source
 

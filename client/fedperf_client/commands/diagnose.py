@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json, LocalPath
+from fedperf_client.commands.program import Json, LocalPath, NamedPlace, SourceParameter
 from fedperf_client.formatting.progress import progress_bar
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible
@@ -20,9 +20,10 @@ MOST_NOTES = 20  # notes for people on logs that were not read completely
 
 def diagnose(
     logs: Annotated[
-        list[Path],
+        list[NamedPlace],
         typer.Argument(
-            click_type=LocalPath(), help="Spark event logs, directories of them, or zips."
+            click_type=SourceParameter(),
+            help="Spark event logs, directories of them, or zips; also addresses, see ingest.",
         ),
     ],
     prices: Annotated[
@@ -61,23 +62,23 @@ def diagnose(
     elif no_names:
         raise InvalidInputError("--no-names is about the page: use it with --out NAME.html")
     price_list = None if prices is None else load_prices(prices)
-    event_logs, problems, others = event_logs_in(logs)
-    if not (event_logs or problems):
-        raise NothingFoundError(logs, others)
     ranking, notes = Ranking(top), list[str]()
+    problems, others, count = list[str](), list[str](), 0
     with progress_bar("reading logs", json=json) as advance:
-        for done, (path, log) in enumerate(event_logs):
-            advance(done, len(event_logs))
+        for place, log in event_logs_in(logs, problems, others, advance):
+            count += 1
             for job in jobs_of(log):
                 if isinstance(job, str):
-                    notes.append(f"{path.name}: {job}")
+                    notes.append(f"{place.name}: {job}")
                 else:
-                    ranking.add(job, path.name, price_list)
-    if event_logs and out is not None:
-        counts = _counts(ranking, logs=len(event_logs))
+                    ranking.add(job, place.name, price_list)
+    if not (count or problems):
+        raise NothingFoundError(logs, others)
+    if count and out is not None:
+        counts = _counts(ranking, logs=count)
         write_report(out, ranking.first, counts, [*notes, *others], names=not no_names)
-    if event_logs:
-        _show(ranking, price_list, notes, others, logs=len(event_logs), json=json)
+    if count:
+        _show(ranking, price_list, notes, others, logs=count, json=json)
     if problems:
         raise InvalidInputError("; ".join(problems))
 

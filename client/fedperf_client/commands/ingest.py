@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedperf_client.commands.program import Json, LocalPath, home_of
+from fedperf_client.commands.program import Json, LocalPath, NamedPlace, SourceParameter, home_of
 from fedperf_client.formatting.facts import Fact, show_table, values_of
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.command_line import show, visible
+from fedperf_shared.runtime.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedperf_client.sources.ingestion import IngestionCounts, IngestionOutcome
+    from fedperf_client.sources.opener import SourcePlace
 
 MOST_SHOWN = 50  # sources in the table for people
 TABLES = "Tables of past runs"
@@ -25,11 +27,11 @@ TABLES = "Tables of past runs"
 def ingest(
     context: typer.Context,
     paths: Annotated[
-        list[Path],
+        list[NamedPlace],
         typer.Argument(
-            click_type=LocalPath(),
-            help="Event logs, also zipped, profiles, tables of runs, histories, or directories of "
-            "them.",
+            click_type=SourceParameter(),
+            help="Event logs, also zipped, profiles, tables of runs, histories, directories of "
+            "them; or addresses.",
         ),
     ],
     dry_run: Annotated[
@@ -38,6 +40,9 @@ def ingest(
     jobs: Annotated[
         int, typer.Option(min=0, help="Sources read at the same time. 0: one per core.")
     ] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Read remote logs again that have not changed.")
+    ] = False,
     job: Annotated[
         str | None, typer.Option(help="Table: column of the job's name.", rich_help_panel=TABLES)
     ] = None,
@@ -87,6 +92,11 @@ def ingest(
     not), DuckDB profiles, fedperf's own histories, and kinds of sources that other packages add.
     The runs stay on this machine.
 
+    Addresses are s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX (extra `s3`), and that of a Spark
+    History Server, http://HOST:18080. Login data come from the usual environment and files. Logs
+    there that have not changed are not read again.
+
     Reads tables of past runs too (CSV, TSV, JSON, Parquet): each row is a run of a job, which
     fedperf predict JOB --at then predicts. Columns are known by their names, by --job, --time, ...
     or by a file; --dry-run shows how they are understood.
@@ -95,15 +105,20 @@ def ingest(
     from fedperf_client.prediction.encoding import home_encoder
     from fedperf_client.sources import NothingFoundError, find_sources
     from fedperf_client.sources.ingestion import ingest as ingest_all
+    from fedperf_client.sources.ingestion import unchanged
 
     home = home_of(context)
     named = {"job": job, "job_name": job_name, "time": time, "cores": cores, "nodes": nodes}
     tables = table_columns.find_tables(
-        paths, mapping, {**named, "input_size": input_size, "columns": columns}
+        [path for path in paths if isinstance(path, Path)],
+        mapping,
+        {**named, "input_size": input_size, "columns": columns},
     )
     table_columns.require_same(tables, home.store)
     problems: list[str] = []
     sources = dict(find_sources(paths, problems))
+    stored = set() if again else unchanged(sources, home.store)
+    sources = {path: is_named for path, is_named in sources.items() if path not in stored}
     outcomes: list[IngestionOutcome] = []
     with _progress([_size(path) for path in sources]) as advance:
         for outcome in ingest_all(
@@ -120,11 +135,11 @@ def ingest(
     outcomes.sort(key=lambda each: order[each.path])
     problems += [each.refused for each in outcomes if each.refused and sources[each.path]]
     refused = [each.refused for each in outcomes if each.refused]
-    if not problems and len(refused) == len(outcomes):
+    if not (problems or stored) and len(refused) == len(outcomes):
         raise NothingFoundError(paths, refused)
-    if len(refused) < len(outcomes):
+    if stored or len(refused) < len(outcomes):
         understood = table_columns.understood(tables) if dry_run or json else []
-        _show(outcomes, stored=not dry_run, tables=understood, json=json)
+        _show(outcomes, len(stored), stored=not dry_run, tables=understood, json=json)
         if not json and not dry_run and tables:
             typer.echo("fedperf jobs lists the jobs that can be asked")
     if problems:
@@ -133,6 +148,7 @@ def ingest(
 
 def _show(
     outcomes: "Sequence[IngestionOutcome]",
+    unchanged: int,
     *,
     stored: bool,
     tables: "Sequence[tuple[Path, str, list[list[Fact]]]]",
@@ -143,7 +159,7 @@ def _show(
     counts = _facts(total(outcomes))
     sources = [
         [
-            Fact("source", each.path, "source", each.path.name),
+            Fact("source", str(each.path), "source", each.path.name),
             *_facts(each.taken),
             Fact("refused", each.refused),
         ]
@@ -155,7 +171,7 @@ def _show(
             {"source": path, "form": form, "columns": list(map(values_of, rows))}
             for path, form, rows in tables
         ]
-        facts = {**values_of(counts), "stored": stored, "sources": values}
+        facts = {**values_of(counts), "stored": stored, "unchanged": unchanged, "sources": values}
         show(facts | ({"tables": understood} if understood else {}), json=True)
         return
     for path, form, uses in tables:
@@ -163,13 +179,20 @@ def _show(
         show_table(uses, json=False)
     rows = [row for row in sources if not row[-1].value]
     all_sources = [Fact(None, None, "source", f"all {len(rows)} sources"), *counts]
-    show_table(rows[:MOST_SHOWN] + [all_sources] * (len(rows) > 1), json=False)
+    if rows:
+        show_table(rows[:MOST_SHOWN] + [all_sources] * (len(rows) > 1), json=False)
     refused = [each.refused for each in outcomes if each.refused]
     for reason in refused[:MOST_SHOWN]:
         typer.echo(f"refused: {visible(reason)}")
     count = len(rows[:MOST_SHOWN]) + len(refused[:MOST_SHOWN])
     if count < len(outcomes):
         typer.echo(f"{count} of {len(outcomes)} sources shown; --json lists all")
+    if unchanged:
+        typer.echo(
+            f"{counted(len(outcomes) + unchanged, 'source')}: {len(rows)} read, "
+            f"{len(outcomes) - len(rows)} refused, {unchanged} unchanged since they were read "
+            "(--again reads them)"
+        )
     if not stored:
         typer.echo("--dry-run: nothing was stored")
 
@@ -187,14 +210,12 @@ def _facts(counts: "IngestionCounts") -> list[Fact]:
     ]
 
 
-def _size(path: Path) -> int:
+def _size(path: "SourcePlace") -> int:
     """Return the bytes to read, 0 for a file that has been removed."""
-    try:
-        if path.is_dir():
-            return sum(each.stat().st_size for each in path.iterdir())
-        return path.stat().st_size
-    except OSError:
-        return 0
+    from fedperf_client.sources.ingestion import state_of
+
+    state = state_of(path)
+    return 0 if state is None else state.size
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import typer
 from click import Command, Parameter, ParamType
 
 from fedperf_shared.errors import ConfigurationError
+from fedperf_shared.runtime.addresses import Address, parse_place
 from fedperf_shared.runtime.command_line import ProgramCommands
 
 if TYPE_CHECKING:
@@ -38,6 +39,25 @@ class LocalPath(ParamType[Path]):
         from fedperf_client.sources import local_path
 
         return local_path(str(value))
+
+
+# What `SourceParameter` returns. Typer reads no unions, and would make a `Path` of its value.
+if TYPE_CHECKING:
+    NamedPlace = Path | Address
+else:
+    NamedPlace = Address
+
+
+class SourceParameter(ParamType[Path | Address]):
+    """A path on this machine, or the address of a place on another one that sources read."""
+
+    name = "path"
+
+    def convert(
+        self, value: object, param: Parameter | None, ctx: "Context | None"
+    ) -> "Path | Address":
+        """Return the path or address, with the errors of `parse_place`."""
+        return parse_place(str(value))
 
 
 class AnnexCommands(ProgramCommands):

@@ -9,7 +9,7 @@ only this were fixed. Bounds of several findings overlap and do not add up.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum, unique
 from functools import cached_property
@@ -17,8 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedperf_client.sources import NothingToReadError, SkippedRecord, find_sources
-from fedperf_client.sources.opener import UnreadArchiveError, UnreadCodecError
+from fedperf_client.sources import (
+    NothingToReadError,
+    SkippedRecord,
+    find_sources,
+    require_complete,
+)
+from fedperf_client.sources.opener import SourcePlace, UnreadArchiveError, UnreadCodecError
 from fedperf_client.sources.spark.event_log import WHOLE_LOG, EventLog, open_event_log
 from fedperf_client.sources.spark.failures import LostAttempt, Removal
 from fedperf_client.sources.spark.query import (
@@ -32,6 +37,7 @@ from fedperf_client.sources.spark.query import (
 from fedperf_client.sources.spark.reader import Application
 from fedperf_client.sources.spark.settings import SparkSettings
 from fedperf_shared.errors import InvalidInputError
+from fedperf_shared.runtime.addresses import Address
 from fedperf_shared.workflow.vocabulary import OperatorKind
 
 
@@ -312,27 +318,37 @@ def jobs_of(log: EventLog) -> Iterator[JobFacts | Application | str]:
 
 
 def event_logs_in(
-    paths: Iterable[Path],
-) -> tuple[list[tuple[Path, EventLog]], list[str], list[str]]:
-    """Return every Spark log below the paths, problems, and what else is there.
+    paths: Iterable[Path | Address],
+    problems: list[str],
+    others: list[str],
+    advance: Callable[[int, int], None],
+) -> Iterator[tuple[SourcePlace, EventLog]]:
+    """Yield every Spark log below the paths, each opened when the one before it is done.
 
-    Problems concern paths that were named explicitly. The rest are files in directories that are no
-    logs, or empty.
+    Args:
+        paths: as for `find_sources`.
+        problems: receives those of paths that were named explicitly.
+        others: receives the files in directories that are no logs, or empty.
+        advance: is called with the numbers of places that are done, and of all.
     """
-    problems, others = list[str](), list[str]()
-    logs: list[tuple[Path, EventLog]] = []
-    for place, is_named in find_sources(paths, problems):
+    places = list(find_sources(paths, problems))
+    for done, (place, is_named) in enumerate(places):
+        advance(done, len(places))
         try:
+            require_complete(place)
             log = open_event_log(place)
         except (NothingToReadError, UnreadArchiveError, UnreadCodecError) as error:
             (problems if is_named else others).append(str(error))
             continue
-        except (InvalidInputError, OSError) as error:
+        except OSError as error:
+            problems.append(f"{place}: {error.strerror or error}")
+            continue
+        except InvalidInputError as error:
             problems.append(str(error))
             continue
         if log is None:
             (problems if is_named else others).append(f"{place}: not a Spark event log")
             continue
-        logs += [(place, each) for each in log.logs]
         others += [f"{place}: {each}" for each in log.others]
-    return logs, problems, others
+        for each in log.logs:
+            yield place, each

@@ -11,16 +11,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic_core import PydanticCustomError
 
-from fedperf_shared.errors import StorageError
+from fedperf_shared.errors import InvalidInputError, StorageError
+from fedperf_shared.runtime.addresses import Address, parse_place
 from fedperf_shared.runtime.settings_file import load_model
 
 CONFIG_TEMPLATE = """\
 # What this organization's daemon does. Privacy is declared in policy.toml beside it.
 
 # Files or directories of executions that already ran; the daemon follows them. Relative
-# paths count from this directory.
+# paths count from this directory. Addresses (s3://, gs://, abfss://, http://HOST:18080) are
+# listed every five minutes.
 watch_paths = []
 
 # Seconds between two looks at the coordinator and at the history.
@@ -30,12 +33,22 @@ poll_seconds = 5.0
 _NEW_NAMES = {"history": "watch_paths"}  # present names of old keys of config.toml
 
 
+def _place(value: object) -> Path | Address:
+    """Return a path or address of config.toml."""
+    if not isinstance(value, str | Path):
+        raise PydanticCustomError("path_type", "not a path")
+    try:
+        return parse_place(str(value))
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from error
+
+
 class ClientConfig(BaseModel):
     """The contents of config.toml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    watch_paths: tuple[Path, ...] = ()
+    watch_paths: tuple[Annotated[Path | Address, PlainValidator(_place)], ...] = ()
     poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
 
 
@@ -114,7 +127,10 @@ class Home:
         config = load_model(
             self.config, ClientConfig, absent="run: fedperf init", new_names=_NEW_NAMES
         )
-        paths = tuple(self.directory / path.expanduser() for path in config.watch_paths)
+        paths = tuple(
+            self.directory / path.expanduser() if isinstance(path, Path) else path
+            for path in config.watch_paths
+        )
         return config.model_copy(update={"watch_paths": paths})
 
 

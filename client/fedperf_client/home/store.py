@@ -291,12 +291,15 @@ class ExecutionStore(Closing):
                     segments.append(self._connection, encoder.key, encoded, new, covered)
         return added
 
-    def sources(self) -> dict[Path, tuple[int, int]]:
-        """Return modification time and size of every source when it was last read to its end."""
-        rows = self._rows("SELECT path, modified, size FROM source")
-        return {Path(os.fsdecode(path)): (int(at), int(size)) for path, at, size in rows}
+    def sources(self) -> dict[str, tuple[int, int]]:
+        """Return modification time and size of every source when it was last read to its end.
 
-    def source_was_read(self, path: Path, modified: int, size: int) -> None:
+        A source is named by its path or address.
+        """
+        rows = self._rows("SELECT path, modified, size FROM source")
+        return {os.fsdecode(path): (int(at), int(size)) for path, at, size in rows}
+
+    def source_was_read(self, path: str, modified: int, size: int) -> None:
         """Record that a source was read to its end.
 
         Raises:

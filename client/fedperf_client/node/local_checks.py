@@ -21,6 +21,7 @@ from fedperf_client.prediction.ensemble.changes import StreamDrift, load_drift_s
 from fedperf_client.sources.ingestion import SourceCheckResult, SourceState, follow
 from fedperf_client.workers.worker_process import BackgroundRunner, TaskRunner
 from fedperf_shared.errors import FedperfError
+from fedperf_shared.runtime.addresses import Address
 from fedperf_shared.runtime.failure_tracker import FailureTracker
 
 T = TypeVar("T")
@@ -54,11 +55,11 @@ class SourceWatch:
         self._compute = compute
         self._start = start
         self._failures = failures or FailureTracker()
-        self._states: dict[Path, SourceState] = {}
+        self._states: dict[str, SourceState] = {}
         self._problems: tuple[str, ...] = ()
         self._running: Future[SourceCheckResult] | None = None
 
-    def look(self, paths: tuple[Path, ...]) -> None:
+    def look(self, paths: tuple[Path | Address, ...]) -> None:
         """Log the result of the previous check, and begin one unless it is still running."""
         self._conclude()
         if paths and self._running is None and not self._failures.in_backoff(FOLLOWING):

@@ -1,6 +1,6 @@
 """Sources of executions: the interface of a source, and the registry of installed kinds.
 
-A kind of source is a function that opens a path, registered as an entry point of the group
+A kind of source is a function that opens a place, registered as an entry point of the group
 `fedperf.sources` (`OpenSource`). What it returns is a `Source`, which yields executions and, for
 each record that gave none, a `SkippedRecord` with the reason. fedperf registers its own kinds in
 the same way as other packages do. Kinds are tried in the order of their names.
@@ -10,38 +10,25 @@ it was tried on.
 """
 
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import Execution
+from fedperf_shared.runtime.addresses import Address, parse_place
 from fedperf_shared.runtime.extras import missing_extra
+
+if TYPE_CHECKING:
+    from fedperf_client.sources.opener import SourcePlace
 
 GROUP = "fedperf.sources"
 
 _MOST_REASONS = 3
-_ADDRESS = re.compile(r"(?:^|/)([a-z][a-z0-9+.-]+):/+(.+)", re.IGNORECASE)
-_SERVER = re.compile(r"(https?:/+[^/?#]*)(?:.*/(?:history|applications)/([\w.-]+))?", re.IGNORECASE)
-_COPY = (
-    "copy the logs to this machine first, such as with {}, or mount them, and name the directory"
-)
-_DOWNLOAD = (
-    "a Spark History Server gives the logs of an application as a zip, which is read: "
-    "curl -o logs.zip {}/api/v1/applications/{}/logs"
-)
-_TOOLS = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "aws s3 sync"),
-    "gs": "gcloud storage rsync",
-    "hdfs": "hdfs dfs -get",
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azcopy copy"),
-    "dbfs": "databricks fs cp -r",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +86,11 @@ class CountingSource(Source, Protocol):
 class OpenSource(Protocol):
     """A kind of source: the function that an entry point of `fedperf.sources` names."""
 
-    def __call__(self, path: Path, /) -> Source | None:
-        """Return the source at `path`, a file or directory; None if it is of another kind.
+    def __call__(self, place: "SourcePlace", /) -> Source | None:
+        """Return the source at `place`, a file or directory; None if it is of another kind.
+
+        The place is a `pathlib.Path`, or an object of another storage that has the same methods,
+        as far as `SourcePlace` names them.
 
         Only names and the first bytes are read.
 
@@ -119,24 +109,27 @@ class NothingToReadError(InvalidInputError):
     """
 
 
+class IncompleteError(NothingToReadError):
+    """Raised when an object was written so recently that more may follow."""
+
+
 class UnknownSourceError(InvalidInputError):
     """Raised when no kind of source reads a file or directory."""
 
-    def __init__(self, path: Path, kinds: Iterable[str]) -> None:
+    def __init__(self, path: "SourcePlace", kinds: Iterable[str]) -> None:
         super().__init__(f"{path}: not of a kind that can be read ({', '.join(kinds)})")
-        self.path = path
 
 
 class NothingFoundError(InvalidInputError):
     """Raised when nothing below the given paths can be read."""
 
-    def __init__(self, paths: Iterable[Path], reasons: Sequence[str]) -> None:
+    def __init__(self, paths: Iterable[Path | Address], reasons: Sequence[str]) -> None:
         some = list(reasons[:_MOST_REASONS])
         if len(reasons) > len(some):
             some.append(f"{len(reasons) - len(some)} more")
         super().__init__(
             f"{', '.join(map(str, paths))}: nothing there can be read: "
-            f"{'; '.join(some) or 'there is no file'}"
+            f"{'; '.join(some) or 'there is no file, or no finished application'}"
         )
 
 
@@ -151,12 +144,13 @@ class BrokenKindError(InvalidInputError):
         self.name = name
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: "SourcePlace") -> Source:
     """Open the source at `path` with the first kind that reads it.
 
     Raises:
         UnknownSourceError: no kind reads it.
-        NothingToReadError: it is empty, or damaged from its beginning on.
+        NothingToReadError: it is empty, or damaged from its beginning on, or it may still be
+            written (`IncompleteError`).
         BrokenKindError: a kind that was tried failed.
         InvalidInputError: it does not exist, or cannot be read.
     """
@@ -164,7 +158,7 @@ def open_source(path: Path) -> Source:
 
 
 def read_source(
-    path: Path, counts: RowCounts | None = None, *, source: Source | None = None
+    path: "SourcePlace", counts: RowCounts | None = None, *, source: Source | None = None
 ) -> Iterator[Execution | SkippedRecord]:
     """Yield every record of the source at `path`; see `Source.read`.
 
@@ -187,7 +181,7 @@ def read_source(
             yield record
 
 
-def counts_in_source(path: Path) -> Iterator[RowCount]:
+def counts_in_source(path: "SourcePlace") -> Iterator[RowCount]:
     """Yield the row counts of the source at `path`, if its kind counts; errors as `read_source`."""
     name, source = _open(path)
     if isinstance(source, CountingSource):
@@ -201,27 +195,38 @@ def local_path(text: str) -> Path:
     Raises:
         InvalidInputError: it is an address of another machine, and no local file has that name.
     """
-    path = Path(text)
-    if _ADDRESS.match(text) and not os.path.lexists(path):
-        raise _remote(text)
-    return path
+    place = parse_place(text)
+    if not isinstance(place, Path):
+        raise InvalidInputError(f"{place}: only local files are read here; copy it first")
+    return place
 
 
-def find_sources(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[Path, bool]]:
-    """Yield every path below `paths` that may be a source, and whether it was named explicitly.
+def find_sources(
+    paths: Iterable[Path | Address], problems: list[str]
+) -> "Iterator[tuple[SourcePlace, bool]]":
+    """Yield every place below `paths` that may be a source, and whether it was named explicitly.
 
-    Each path comes once, those of a directory sorted. A directory that a kind reads as a whole is
-    one path. Any other directory is searched, without hidden files and without following links
+    Each place comes once, those of a directory sorted. A directory that a kind reads as a whole is
+    one place. Any other directory is searched, without hidden files and without following links
     to directories. Paths that do not exist or cannot be read are skipped, and the reason is
     added to `problems`.
     """
-    places: set[Path] = set()
+    places: set[SourcePlace] = set()
     for path in paths:
-        waiting = [path]  # the next one last
+        named: Sequence[SourcePlace] = [path] if isinstance(path, Path) else []
+        waiting = [*named]  # the next one last
+        if isinstance(path, Address):
+            try:
+                listed, is_one = list_address(path)
+            except InvalidInputError as error:
+                problems.append(str(error))
+                continue
+            waiting, named = [*reversed(listed)], listed if is_one else ()
         while waiting:
             place = waiting.pop()
+            is_named = place in named
             try:
-                entries = _entries(place, is_named=place == path)
+                entries = _entries(place, is_named=is_named)
             except InvalidInputError as error:
                 problems.append(str(error))
                 continue
@@ -229,7 +234,35 @@ def find_sources(paths: Iterable[Path], problems: list[str]) -> Iterator[tuple[P
                 waiting += reversed(entries)
             elif place not in places:
                 places.add(place)
-                yield place, place == path
+                yield place, is_named
+
+
+def list_address(address: Address) -> "tuple[Sequence[SourcePlace], bool]":
+    """Return the places at an address, and whether it names one of them rather than a list.
+
+    Raises:
+        InvalidInputError: it cannot be reached, refuses, or has nothing of that name.
+        ModuleNotFoundError: the extra that connects to it is not installed.
+    """
+    if address.kind == "http":
+        from fedperf_client.sources.history_server import list_applications
+
+        return list_applications(address)
+    from fedperf_client.sources.object_store import find_object
+
+    return [find_object(address)], True
+
+
+def require_complete(place: "SourcePlace") -> None:
+    """Refuse an object, or a folder with one, that may still be written.
+
+    Raises:
+        IncompleteError: it was written less than a minute ago.
+    """
+    if getattr(place, "may_be_incomplete", False):
+        raise IncompleteError(
+            f"{place}: written less than a minute ago, so more may follow; call again in a minute"
+        )
 
 
 def installed_kinds() -> dict[str, BrokenKindError | None]:
@@ -248,9 +281,11 @@ def _kinds() -> tuple[tuple[str, OpenSource | BrokenKindError], ...]:
     return tuple(kinds)
 
 
-def _open(path: Path) -> tuple[str, Source]:
+def _open(path: "SourcePlace") -> tuple[str, Source]:
     """Return the name of the kind that reads `path`, and the source; errors as `open_source`."""
     nothing: NothingToReadError | None = None
+    if path.is_file():
+        require_complete(path)
     for name, open_kind in _kinds():
         if isinstance(open_kind, BrokenKindError):
             raise open_kind.with_traceback(None)
@@ -267,12 +302,13 @@ def _open(path: Path) -> tuple[str, Source]:
             _raise_missing_extra(path, error)
             raise BrokenKindError(name, error) from error
         if source is not None:
+            require_complete(path)
             return name, source
     raise nothing or UnknownSourceError(path, (name for name, _ in _kinds()))
 
 
 @contextmanager
-def _named_errors(path: Path, kind: str) -> Iterator[None]:
+def _named_errors(path: "SourcePlace", kind: str) -> Iterator[None]:
     """Turn errors of reading a source into the error that `read_source` raises."""
     try:
         yield
@@ -290,42 +326,37 @@ def _named_errors(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
-def _raise_missing_extra(path: Path, error: Exception) -> None:
+def _raise_missing_extra(path: "SourcePlace", error: Exception) -> None:
     """Raise an error that names the extra which a kind needs; do nothing for other errors."""
     missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
     if missing is not None:
         raise InvalidInputError(f"{path}: {missing}") from error
 
 
-def _entries(path: Path, *, is_named: bool) -> list[Path] | None:
+def _entries(place: "SourcePlace", *, is_named: bool) -> "Sequence[SourcePlace] | None":
     """Return the entries of a directory to search, sorted; None for a file or one source."""
     try:
-        if not path.is_dir():
+        if not place.is_dir():
             # A listed file may have been deleted since; opening it will fail.
-            if is_named and not path.exists():
-                if match := _ADDRESS.search(str(path)):  # a path keeps only one slash
-                    raise _remote(f"{match[1]}://{match[2]}")
-                raise InvalidInputError(f"{path}: no such file or directory")
+            if is_named and isinstance(place, Path) and not place.exists():
+                raise InvalidInputError(f"{place}: no such file or directory")
             return None
-        with suppress(UnknownSourceError):
-            _open(path)
+        try:
+            _open(place)
+        except IncompleteError:  # told when it is read
             return None
+        except UnknownSourceError:
+            pass
+        else:
+            return None
+        if not isinstance(place, Path):
+            entries = [each for each in place.iterdir() if not each.name.startswith(".")]
+            return sorted(entries, key=lambda each: each.name)
         return [
             Path(entry.path)
-            for entry in sorted(os.scandir(path), key=lambda entry: entry.name)
+            for entry in sorted(os.scandir(place), key=lambda entry: entry.name)
             if not entry.name.startswith(".")
             and (entry.is_dir(follow_symlinks=False) or entry.is_file())
         ]
     except OSError as error:
-        raise InvalidInputError(f"{path}: {error.strerror or error}") from error
-
-
-def _remote(address: str) -> InvalidInputError:
-    """Return the error for an address of another machine in place of a path."""
-    scheme = address.partition(":")[0].lower()
-    if scheme in ("http", "https"):
-        match = _SERVER.match(address)
-        advice = _DOWNLOAD.format(*((match[1], match[2] or "ID") if match else (address, "ID")))
-    else:
-        advice = _COPY.format(_TOOLS.get(scheme, "the tools of that store"))
-    return InvalidInputError(f"{address}: addresses are not read; {advice}")
+        raise InvalidInputError(f"{place}: {error.strerror or error}") from error

@@ -21,6 +21,7 @@ import orjson
 
 from fedperf_client.sources import SkippedRecord
 from fedperf_client.sources.duckdb.query_keys import statement_key
+from fedperf_client.sources.opener import LogFile, SourcePlace
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -73,7 +74,7 @@ class DbtModel:
 class RunResults:
     """A file of run results as a `Source`."""
 
-    path: Path
+    path: SourcePlace
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every result once, in file order; see `Source.read`."""
@@ -89,7 +90,7 @@ class RunResults:
                 yield SkippedRecord(f"result {number}", reason)
 
 
-def open_run_results(path: Path) -> RunResults | None:
+def open_run_results(path: SourcePlace) -> RunResults | None:
     """Recognize run results by their first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
@@ -129,7 +130,7 @@ def models_of(manifest: Path) -> list[DbtModel]:
     return models
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: LogFile) -> Mapping[str, Any]:
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_FILE_BYTES + 1)

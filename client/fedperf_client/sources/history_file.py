@@ -20,6 +20,8 @@ from fedperf_shared.execution import Execution, ExecutionStatus
 if TYPE_CHECKING:
     import pyarrow
 
+    from fedperf_client.sources.opener import SourcePlace
+
 # Required columns with their types.
 COLUMNS = {
     "execution_id": "text",
@@ -68,15 +70,17 @@ _PAGE_BYTES = 8 * 1024**2  # large pages: similar plans compress together
 class HistoryFile:
     """A history file as a `Source`."""
 
-    path: Path
+    path: "SourcePlace"
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every row once, in file order; see `Source.read`."""
         from pyarrow import parquet
 
-        with _file_errors(self.path):
-            file = parquet.ParquetFile(self.path)
-        with file:
+        with contextlib.ExitStack() as stack:
+            with _file_errors(self.path):
+                is_local = isinstance(self.path, Path)
+                place = self.path if is_local else stack.enter_context(self.path.open("rb"))
+                file = stack.enter_context(parquet.ParquetFile(place))
             names, position = file.schema_arrow.names, 0
             if missing := [name for name in COLUMNS if name not in names]:
                 raise InvalidInputError(
@@ -95,24 +99,25 @@ class HistoryFile:
                     position += 1
 
 
-def open_history(path: Path) -> HistoryFile | None:
+def open_history(path: "SourcePlace") -> HistoryFile | None:
     """Recognize a history file by its name or first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
     with path.open("rb") as stream:
         is_parquet = stream.read(len(_MAGIC)) == _MAGIC
-    if not is_parquet and path.suffix != ".parquet":
+    if not (is_parquet or path.name.endswith(".parquet")):
         return None
     return HistoryFile(path) if _may_be_history(path) else None
 
 
-def _may_be_history(path: Path) -> bool:
+def _may_be_history(path: "SourcePlace") -> bool:
     """Return whether a Parquet file has the columns of a history, or cannot be read."""
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        names = parquet.read_schema(path).names
+        with path.open("rb") as stream:
+            names = parquet.read_schema(stream).names
     except (pa.ArrowException, ValueError, OSError):
         return True
     return all(name in names for name in COLUMNS)
@@ -208,7 +213,7 @@ def write_table(
 
 
 @contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
+def _file_errors(path: "SourcePlace") -> Iterator[None]:
     import pyarrow as pa
 
     try:

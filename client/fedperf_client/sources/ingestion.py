@@ -9,7 +9,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from itertools import islice
@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from fedperf_client.home.segments import Encoder
 from fedperf_client.home.store import ExecutionStore
 from fedperf_client.sources import (
+    IncompleteError,
     NothingToReadError,
     RowCount,
     SkippedRecord,
@@ -29,8 +30,11 @@ from fedperf_client.sources import (
     find_sources,
     read_source,
 )
+from fedperf_client.sources.history_server import Application
+from fedperf_client.sources.opener import SourcePlace
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution
+from fedperf_shared.runtime.addresses import Address
 
 # Different reasons that are reported of one source; all others are counted together.
 MAX_REASONS = 50
@@ -39,6 +43,7 @@ LONGEST_REASON = 300
 OTHER_REASONS = "other reasons"
 
 READING_SHARE = 0.05  # share of the time since a source was read that reading it again may take
+LISTING_SECONDS = 300.0  # least time between two lists of one address
 _BATCH = 100
 _BATCH_OF_TABLES = 2000  # rows, which are small and not encoded
 
@@ -63,7 +68,7 @@ class IngestionCounts:
 class IngestionOutcome:
     """The outcome of one source."""
 
-    path: Path  # of the source
+    path: SourcePlace  # of the source
     taken: IngestionCounts = field(default_factory=IngestionCounts)  # zero if it was refused
     refused: str = ""  # why it could not be read to its end; otherwise empty
 
@@ -74,7 +79,7 @@ def total(outcomes: Sequence[IngestionOutcome]) -> IngestionCounts:
 
 
 def ingest(
-    paths: Sequence[Path],
+    paths: Sequence[SourcePlace],
     store: Path,
     *,
     jobs: int = 1,
@@ -102,19 +107,26 @@ def ingest(
             directory = stack.enter_context(TemporaryDirectory(dir=store.parent))
             scratch = Path(directory) / "executions.sqlite"
         # The row counts of all sources come first, so that the order of reading does not matter.
+        readable: list[SourcePlace] = []
         with ExecutionStore.open(scratch or store) as opened:
             for path in paths:
-                if path in sources:
+                try:
+                    # The logs of a History Server count no rows, and opening one downloads it.
+                    if path not in sources and not isinstance(path, Application):
+                        opened.add_row_counts(counts_in_source(path))
+                except UnknownSourceError as error:
+                    yield IngestionOutcome(path, refused=str(error))
                     continue
-                with suppress(InvalidInputError):  # reported when it is read
-                    opened.add_row_counts(counts_in_source(path))
+                except InvalidInputError:  # reported when it is read
+                    pass
+                readable.append(path)
         read = partial(_outcome, store=store, scratch=scratch, encoder=encoder, sources=sources)
-        is_alone = jobs == 1 or len(paths) < 2  # noqa: PLR2004 (one source needs no process)
-        yield from map(read, paths) if is_alone else _in_processes(read, paths, jobs)
+        is_alone = jobs == 1 or len(readable) < 2  # noqa: PLR2004 (one source needs no process)
+        yield from map(read, readable) if is_alone else _in_processes(read, readable, jobs)
 
 
 def ingest_source(
-    path: Path,
+    path: SourcePlace,
     store: ExecutionStore,
     *,
     scratch: ExecutionStore | None = None,
@@ -139,7 +151,8 @@ def ingest_source(
     stores = [store] if scratch is None else [store, scratch]
     if not is_counted:
         stores[-1].add_row_counts(counts_in_source(path))
-    file = os.fsencode(path.absolute()).decode(errors="replace")
+    file = str(path.absolute() if isinstance(path, Path) else path)
+    file = os.fsencode(file).decode(errors="replace")
     counts, skipped = IngestionCounts(), Counter[str]()
 
     def row_counts(place: str) -> list[RowCount]:
@@ -174,7 +187,7 @@ def _in_file(execution: Execution, file: str) -> Execution:
 
 
 def _in_processes(
-    read: Callable[[Path], IngestionOutcome], paths: Sequence[Path], jobs: int
+    read: Callable[[SourcePlace], IngestionOutcome], paths: Sequence[SourcePlace], jobs: int
 ) -> Iterator[IngestionOutcome]:
     # Reading without other processes needs none of these modules.
     import multiprocessing
@@ -182,7 +195,7 @@ def _in_processes(
     from concurrent.futures.process import BrokenProcessPool
 
     spawn = multiprocessing.get_context("spawn")
-    lost: list[Path] = []
+    lost: list[SourcePlace] = []
     with ProcessPoolExecutor(min(jobs, len(paths)), spawn) as pool:
         running = {pool.submit(read, path): path for path in paths}
         for future in as_completed(running):
@@ -202,7 +215,7 @@ def _in_processes(
 
 
 def _outcome(
-    path: Path,
+    path: SourcePlace,
     *,
     store: Path,
     scratch: Path | None,
@@ -219,20 +232,45 @@ def _outcome(
                 scratch=other,
                 encoder=encoder,
                 is_counted=True,
-                source=sources.get(path),
+                source=sources.get(path) if isinstance(path, Path) else None,
             )
+            if scratch is None and not isinstance(path, Path):
+                state = path.stat()
+                opened.source_was_read(str(path), state.st_mtime_ns, state.st_size)
             return IngestionOutcome(path, counts)
         except InvalidInputError as error:
             return IngestionOutcome(path, refused=str(error))
 
 
+def unchanged(places: Iterable[SourcePlace], store: Path) -> set[SourcePlace]:
+    """Return the places on other machines that have not changed since they were stored.
+
+    Local files are cheap to read again, so none of them is in the result.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    elsewhere = [each for each in places if not isinstance(each, Path)]
+    if not elsewhere:
+        return set()
+    with ExecutionStore.open(store) as opened:
+        stored = opened.sources()
+    states = ((each, each.stat()) for each in elsewhere)
+    return {
+        place
+        for place, state in states
+        if stored.get(str(place)) == (state.st_mtime_ns, state.st_size)
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """The state of a source when it was last read."""
+    """The state of a source when it was last read, or of an address when it was last listed."""
 
     modified: int  # latest modification of its files, nanoseconds
     size: int  # bytes of its files
     next_at: float = 0.0  # earliest time on the timer at which it is read again
+    problems: tuple[str, ...] = ()  # of listing an address
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +278,13 @@ class SourceCheckResult:
     """The result of one call of `follow`."""
 
     taken: IngestionCounts  # counts of all sources that were read
-    states: dict[Path, SourceState]  # the state of every source when it was last read
+    states: dict[str, SourceState]  # by path or address, when it was last read
     problems: tuple[str, ...]  # which sources could not be read, and why
 
 
 def follow(
-    paths: Iterable[Path],
-    states: dict[Path, SourceState],
+    paths: Iterable[Path | Address],
+    states: dict[str, SourceState],
     store: Path,
     *,
     timer: Callable[[], float] = time.monotonic,
@@ -257,6 +295,7 @@ def follow(
     when reading takes at most `READING_SHARE` of the time since. States are stored, so that a
     restarted daemon goes on. A source that cannot be read is a problem once until it changes.
     Files of unknown kinds, and empty ones, are problems only where they were named explicitly.
+    Addresses are listed every `LISTING_SECONDS`, because stores charge for it.
 
     Raises:
         StorageError: the store cannot be written.
@@ -265,8 +304,9 @@ def follow(
     with ExecutionStore.open(store) as opened:
         stored = {path: SourceState(*state) for path, state in opened.sources().items()}
         states = stored | states
-        for path, is_named in find_sources(paths, problems):
-            state, before = _state_of(path), states.get(path)
+        for place, is_named in _listed(paths, states, problems, timer):
+            path, state = str(place), state_of(place)
+            before = states.get(path)
             if state is None:
                 continue
             is_unchanged = before is not None and (
@@ -277,8 +317,10 @@ def follow(
                 continue
             start = timer()
             try:
-                counts += ingest_source(path, opened)
+                counts += ingest_source(place, opened)
                 opened.source_was_read(path, state.modified, state.size)
+            except IncompleteError:  # read when it is older
+                continue
             except (UnknownSourceError, NothingToReadError) as error:
                 problems += [str(error)] if is_named else []
             except InvalidInputError as error:
@@ -288,10 +330,32 @@ def follow(
     return SourceCheckResult(counts, states, tuple(problems))
 
 
-def _state_of(path: Path) -> SourceState | None:
+def _listed(
+    paths: Iterable[Path | Address],
+    states: dict[str, SourceState],
+    problems: list[str],
+    timer: Callable[[], float],
+) -> Iterator[tuple[SourcePlace, bool]]:
+    """Yield what `find_sources` does, without addresses that were listed a moment ago."""
+    for path in paths:
+        key = f"listed {path}"
+        if isinstance(path, Path):
+            yield from find_sources([path], problems)
+        elif key in states and timer() < states[key].next_at:
+            problems += states[key].problems
+        else:
+            own: list[str] = []
+            yield from find_sources([path], own)
+            problems += own
+            states[key] = SourceState(0, 0, timer() + LISTING_SECONDS, tuple(own))
+
+
+def state_of(place: SourcePlace) -> SourceState | None:
     """Return the present state of a source; None if its files were deleted since listing."""
     try:
-        files = [path, *path.rglob("*")] if path.is_dir() else [path]
+        files: list[SourcePlace] = [place]
+        if isinstance(place, Path) and place.is_dir():
+            files += place.rglob("*")
         stats = [each.stat() for each in files]
     except OSError:
         return None

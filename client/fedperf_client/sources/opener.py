@@ -1,8 +1,9 @@
 """Opening of files: directories, zips, files in several parts, and compressed logs.
 
-`open_place` opens a path as a `FilePlace`, the part of `pathlib.Path` that readers use. Openers of
-other storage return a `FilePlace` as well. `read_blocks` yields the bytes of a file without the
-codecs around it. Nothing is unpacked to disk, and memory is bounded for any content of a file.
+Sources read a `SourcePlace`: the part of `pathlib.Path` that places on other machines have as well
+(`object_store`, `history_server`). `open_place` opens a zip as a directory. `read_blocks` yields
+the bytes of a file without the codecs around it. No zip is unpacked to disk, and memory is bounded
+for any content of a file.
 
 A codec is recognized by its first bytes, never by the file's name. Text of 16 or 32 bits per
 character comes out as UTF-8. Spark's lz4 and snappy files are not the standard frames of these
@@ -17,12 +18,12 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import IO, Literal, Protocol
+from typing import IO, Literal, NamedTuple, Protocol
 
 import zstandard
 
@@ -48,6 +49,7 @@ MAX_PARSED_BYTES = 32 * 2**20
 READ_ON = "read up to there; copy the log again, unless it is still being written"
 
 _READ_BYTES = 128 * 1024
+_RANGE_BYTES = 256 * 1024  # of the first range that is read of a file that is not local
 _MAGIC_BYTES = 16
 _TAR_AT, _TAR = 257, b"ustar"
 _FIRST_BYTES = 512
@@ -103,10 +105,84 @@ class FilePlace(LogFile, Protocol):
         ...
 
 
+class FileStat(Protocol):
+    """Size and time of modification, as far as they are used of `os.stat_result`."""
+
+    @property
+    def st_size(self) -> int:
+        """Bytes; 0 if unknown."""
+        ...
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """Time of modification, nanoseconds since 1970."""
+        ...
+
+
+class FileState(NamedTuple):
+    """A `FileStat` of a file that is not local."""
+
+    st_size: int
+    st_mtime_ns: int
+
+
+class SourcePlace(Hashable, FilePlace, Protocol):
+    """A file or directory that may be a source. Its text is its path or address."""
+
+    def stat(self) -> FileStat:
+        """Return size and time of modification."""
+        ...
+
+    def iterdir(self) -> "Iterator[SourcePlace]":
+        """Yield the entries of a directory, in any order."""
+        ...
+
+
+class RangeStream(io.RawIOBase):
+    """A stream over a file of which ranges can be read.
+
+    Ranges grow while the file is read on, because each may be a request.
+    """
+
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        """Read by `read`, from a position, about so many bytes; the file has `size` bytes."""
+        self._read, self._size = read, size
+        self._at, self._start, self._block = 0, 0, b""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, also behind the end, and return it."""
+        self._at = offset + {io.SEEK_CUR: self._at, io.SEEK_END: self._size}.get(whence, 0)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read bytes from the position on, as many as one range has."""
+        end = self._start + len(self._block)
+        if not self._start <= self._at < end and self._at < self._size:
+            follows = self._block and self._at == end
+            size = min(2 * len(self._block), MAX_BLOCK_BYTES) if follows else _RANGE_BYTES
+            self._start, self._block = self._at, self._read(self._at, size)
+        content = self._block[max(self._at - self._start, 0) :][: len(buffer)]
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
 class UnreadArchiveError(InvalidInputError):
     """Raised when an archive claims more than is read, or is packed in an unsupported way."""
 
-    def __init__(self, path: Path, reason: str) -> None:
+    def __init__(self, path: object, reason: str) -> None:
         super().__init__(f"{path}: {reason}; unpack it and name the directory")
 
 
@@ -122,8 +198,8 @@ class UnreadCodecError(DamagedLogError):
     """Raised when a log is packed in an unsupported way; it need not be damaged."""
 
 
-def open_place(path: Path) -> FilePlace:
-    """Return a zip as a directory, and any other path as it is.
+def open_place(path: FilePlace) -> FilePlace:
+    """Return a zip as a directory, and any other place as it is.
 
     The claims of a zip are checked before anything else is read. Its members then hold no more
     than they claim, or are damaged. Hidden members are left out.
@@ -135,7 +211,7 @@ def open_place(path: Path) -> FilePlace:
     """
     if not path.is_file():
         return path
-    with _ListedFile(path) as file:
+    with _ListedFile(path.open("rb"), path) as file:
         if not file.read(4).startswith(_ZIP_BEGINNINGS):
             return path
         try:
@@ -147,18 +223,24 @@ def open_place(path: Path) -> FilePlace:
     return ZipPlace(path, "", _children(path, size, members))
 
 
-class _ListedFile(io.FileIO):
+class _ListedFile(io.BufferedReader):
     """A zip whose list of names is not read where it claims to be longer than the limit."""
+
+    def __init__(self, file: IO[bytes], path: FilePlace) -> None:
+        super().__init__(file)  # type: ignore[arg-type]
+        self._path = path
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_LISTING_BYTES:
             raise UnreadArchiveError(
-                Path(str(self.name)), f"a zip with {size} bytes of names, above {MAX_LISTING_BYTES}"
+                self._path, f"a zip with {size} bytes of names, above {MAX_LISTING_BYTES}"
             )
         return super().read(size)
 
 
-def _children(path: Path, size: int, members: list[zipfile.ZipInfo]) -> Mapping[str, Sequence[str]]:
+def _children(
+    path: FilePlace, size: int, members: list[zipfile.ZipInfo]
+) -> Mapping[str, Sequence[str]]:
     """Return the entries of each directory of a zip, or raise if it exceeds the limits."""
     if len(members) > MAX_MEMBERS:
         raise UnreadArchiveError(path, f"a zip of {len(members)} files, above {MAX_MEMBERS}")
@@ -194,7 +276,7 @@ def _children(path: Path, size: int, members: list[zipfile.ZipInfo]) -> Mapping[
 class ZipPlace:
     """A file or directory of a zip, which is open only while a file of it is read."""
 
-    archive: Path
+    archive: FilePlace
     path: str  # within the zip; empty for its root
     children: Mapping[str, Sequence[str]]  # paths of the entries of each directory of the zip
 
@@ -223,11 +305,27 @@ class ZipPlace:
         """Open the bytes of a file; reading raises what `zipfile` does where they are damaged."""
         if self.is_dir():
             raise IsADirectoryError(21, "Is a directory", str(self))
-        try:
-            with zipfile.ZipFile(self.archive) as archive:  # closed together with the member
-                return archive.open(self.path)
-        except _ZIP_DAMAGE as error:
-            raise zipfile.BadZipFile(f"{self.path}: {error}") from error
+        with ExitStack() as stack:
+            stream = stack.enter_context(self.archive.open("rb"))
+            try:
+                archive = zipfile.ZipFile(stream)
+                member = _Member(archive.open(self.path), stream)
+            except _ZIP_DAMAGE as error:
+                raise zipfile.BadZipFile(f"{self.path}: {error}") from error
+            stack.pop_all()  # the member closes it
+        return member
+
+
+class _Member(io.BufferedReader):
+    """A member of a zip, which closes the zip together with itself."""
+
+    def __init__(self, member: IO[bytes], archive: IO[bytes]) -> None:
+        super().__init__(member, _READ_BYTES)  # type: ignore[arg-type]
+        self._archive = archive
+
+    def close(self) -> None:
+        super().close()
+        self._archive.close()
 
 
 @dataclass(frozen=True, slots=True)

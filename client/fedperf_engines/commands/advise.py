@@ -15,7 +15,7 @@ import typer
 from click import UsageError
 
 from fedperf_client.commands.predict import note_without_executions, open_predictor
-from fedperf_client.commands.program import Json, LocalPath, home_of, now
+from fedperf_client.commands.program import Json, NamedPlace, SourceParameter, home_of, now
 from fedperf_client.commands.queries import DatabaseOption, read_query, require_sql_options
 from fedperf_client.formatting.facts import show_table, values_of, without_empty
 from fedperf_client.formatting.progress import progress_bar
@@ -61,9 +61,9 @@ def _refuse_method(method: str | None) -> None:
 def advise(
     context: typer.Context,
     source: Annotated[
-        Path | None,
+        NamedPlace | None,
         typer.Argument(
-            click_type=LocalPath(),
+            click_type=SourceParameter(),
             help="Workflow as for predict (platforms may be left out), a program, Spark logs, or "
             "with --database a SELECT in a file that ends with .sql.",
         ),
@@ -167,7 +167,8 @@ def advise(
         return
     if prices is not None:
         raise typer.BadParameter("--prices is for Spark logs")
-    require_sql_options(source, database, of_workflow={"--data": data, "--execute": execute})
+    file = source if isinstance(source, Path) else None
+    require_sql_options(file, database, of_workflow={"--data": data, "--execute": execute})
     options = _AdviceOptions(
         None if cores is None else parse_cores(cores),
         None if nodes is None else parse_cores(nodes, option="--nodes"),
@@ -183,9 +184,9 @@ def advise(
         opened = ExecutionStore.open if execute else ExecutionStore.open_to_read
         store = stack.enter_context(opened(home.store))
         with open_predictor(home, store, json=json) as cache:
-            sql = read_query(store, source, database)
+            sql = read_query(store, file, database)
             job, profiler = _job(
-                stack, store, cache, source if sql is None else sql, execution=execution, data=data
+                stack, store, cache, file if sql is None else sql, execution=execution, data=data
             )
             if execute:
                 _require_runnable(job, options)

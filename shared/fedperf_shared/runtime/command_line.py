@@ -32,6 +32,7 @@ from typer.core import TyperGroup
 from typer.models import ArgumentInfo
 
 from fedperf_shared.errors import FedperfError, InvalidInputError
+from fedperf_shared.runtime.addresses import without_secrets
 
 if TYPE_CHECKING:
     from click import Context
@@ -228,7 +229,8 @@ def run(program: Callable[[], object], *, extra: str | None = None) -> None:
         failure = _needs_extra(error, extra) if isinstance(error, ModuleNotFoundError) else error
         if failure is None:
             raise
-        print(f"error: {visible(' '.join(str(failure).split()))}", file=sys.stderr)
+        text = without_secrets(" ".join(str(failure).split()))
+        print(f"error: {visible(text)}", file=sys.stderr)
         sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -9,7 +9,9 @@ from importlib.util import find_spec
 
 PACKAGE = "fedperf"
 
-_COLLECTIONS = frozenset({"all", "dev"})  # extras that combine others
+_COLLECTIONS = frozenset(
+    {"all", "dev", "emulators"}
+)  # extras that combine others, or are for tests
 
 
 def extras() -> Mapping[str, tuple[str, ...]]:

@@ -79,6 +79,7 @@ FLOWER = (
     "integration/federation/test_flower_engine.py::"
     "test_flwr_run_gives_same_candidates_as_rounds_in_memory"
 )
+ADDRESSES = "integration/sources/test_addresses.py"
 MEASURED = "unit/simulations/corpus"
 
 RUNNERS: Mapping[str, Runner] = {
@@ -101,6 +102,13 @@ RUNNERS: Mapping[str, Runner] = {
     "flwr run simulations/flower_app": run_by(FLOWER),
     "fedperf advise --platforms arrow,duckdb": run_by(
         "unit/test_guides.py::test_guide_engine_filters_deduplicates_and_sorts"
+    ),
+    "fedperf ingest 's3://logs/prod?region=eu-west-1'": run_by(
+        f"{ADDRESSES}::test_logs_in_a_store_are_stored_and_diagnosed_as_local_ones"
+    ),
+    "fedperf diagnose http://history.example:18080/history/app-20261128-0001": run_by(
+        "unit/client/sources/test_history_server.py::test_diagnose_of_an_application_",
+        f"{ADDRESSES}::test_history_server_of_pyspark_",
     ),
     "fedperf-sim demo": DEMO,
     "fedperf-sim list": Walk(),

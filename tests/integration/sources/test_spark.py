@@ -38,6 +38,7 @@ def written(directory: Path, codec: str, *, rolling: bool) -> Path:
         timeout=240,
     )
     (log,) = [place for place, _ in find_sources([directory], [])]
+    assert isinstance(log, Path)
     return log
 
 

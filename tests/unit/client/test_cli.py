@@ -193,7 +193,7 @@ def test_ingest_again_adds_no_executions(home: Home, tmp_path: Path) -> None:
     first = {**brought, "new": 3}
     sources = [{**first, "source": str(jobs), "refused": ""}]
     found = fedperf(home, "ingest", jobs, "--json").json()
-    assert found == {**first, "stored": True, "sources": sources}
+    assert found == {**first, "stored": True, "unchanged": 0, "sources": sources}
     again = fedperf(home, "ingest", jobs, "--json").json()
     assert isinstance(again, dict)
     assert again["new"] == 0

@@ -36,8 +36,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import orjson
 
@@ -65,7 +64,7 @@ from fedperf_client.sources.duckdb.operators import (
     whole_count,
 )
 from fedperf_client.sources.duckdb.query_keys import OperatorKey, place_of, statement_key
-from fedperf_client.sources.opener import exceeds_json_memory
+from fedperf_client.sources.opener import SourcePlace, exceeds_json_memory
 from fedperf_shared.errors import InvalidInputError, StorageError
 from fedperf_shared.execution import (
     ClusterConfig,
@@ -443,7 +442,7 @@ _MARKS = (
 class ProfileFile:
     """A file of profiles as a `CountingSource`."""
 
-    path: Path
+    path: SourcePlace
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every profile once, in file order; see `Source.read`."""
@@ -477,7 +476,7 @@ class ProfileFile:
     def _records(self) -> Iterator[tuple[str, bytes, datetime]]:
         try:
             with self.path.open("rb") as stream:
-                seconds = self.path.stat().st_mtime
+                seconds = self.path.stat().st_mtime_ns / 1e9
                 try:
                     finished_at = datetime.fromtimestamp(seconds, UTC)
                 except (OverflowError, ValueError) as error:
@@ -492,7 +491,7 @@ class ProfileFile:
             raise StorageError(f"cannot read the profile {self.path}: {error.strerror}") from error
 
 
-def open_profile(path: Path) -> ProfileFile | None:
+def open_profile(path: SourcePlace) -> ProfileFile | None:
     """Recognize a file of profiles by its first bytes; see `OpenSource`."""
     if not path.is_file():
         return None
@@ -504,7 +503,7 @@ def open_profile(path: Path) -> ProfileFile | None:
     return ProfileFile(path) if is_profile else None
 
 
-def _records(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def _records(stream: IO[bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield name and bytes of every record; of one that is too long, enough bytes to show that."""
     number = 0
     while line := stream.readline(MAX_PROFILE_BYTES + 1):

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from operator import attrgetter
 from os.path import commonprefix
-from pathlib import Path
 
 import orjson
 
@@ -436,7 +435,7 @@ class EventLogs:
             yield from log.read()
 
 
-def open_event_log(path: Path) -> EventLogs | None:
+def open_event_log(path: FilePlace) -> EventLogs | None:
     """Recognize an event log by its first lines; see `OpenSource`.
 
     A zip, such as one of Spark's History Server, is read as the directory that it was made of.

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from fedperf_client.sources.opener import SourcePlace
 from fedperf_client.sources.tables.columns import TableMapping, to_number
 from fedperf_client.sources.tables.rows import Row
 
 _NOT_A_RUN = "a warm-up, or a part of the job"
 
 
-def _stem(path: Path) -> str:
+def _stem(path: SourcePlace) -> str:
     return path.name.split(".")[0] or path.name
 
 
@@ -40,7 +41,7 @@ class Preset:
     prepare: Callable[[Row], Row | str] = _unchanged
     # Returns the runs of a file of which not every row is one.
     gather: Callable[[Iterator[Row]], Iterable[Row]] | None = None
-    job_of: Callable[[Path], str] = _stem  # the job of a file whose rows name none
+    job_of: Callable[[SourcePlace], str] = _stem  # the job of a file whose rows name none
     columns_cell: str = ""  # the cell that holds the columns of a run as JSON
     keeps_ids: bool = False  # whether its ids are those of executions
 
@@ -68,8 +69,8 @@ def _of_trials(row: Row) -> Row | str:
     return {name: row[name] for name in (*columns, *others)}
 
 
-def _campaign_of(path: Path) -> str:
-    return path.absolute().parent.name
+def _campaign_of(path: SourcePlace) -> str:
+    return path.absolute().parent.name if isinstance(path, Path) else Path(path.name).stem
 
 
 # --- measurements of others --------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import BinaryIO, cast
 
 import orjson
 
+from fedperf_client.sources.opener import SourcePlace
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.runtime.quantities import size_text
 
@@ -35,16 +36,16 @@ _BATCH_ROWS = 4096
 class InvalidTableFileError(InvalidInputError):
     """Raised when a file is not a table, or damaged."""
 
-    def __init__(self, path: Path, problem: str) -> None:
+    def __init__(self, path: SourcePlace, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
 
 
-def has_table_name(path: Path) -> bool:
+def has_table_name(path: SourcePlace) -> bool:
     """Return whether the name of a file ends like that of a table."""
     return _suffix(path) in (*CSV, *JSON, *PARQUET)
 
 
-def read_document(path: Path) -> object:
+def read_document(path: SourcePlace) -> object:
     """Return the content of a JSON file; None if it is no JSON, or one object per line.
 
     Raises:
@@ -65,7 +66,7 @@ def read_document(path: Path) -> object:
         return None
 
 
-def read_rows(path: Path, document: object = None) -> Iterator[Row]:
+def read_rows(path: SourcePlace, document: object = None) -> Iterator[Row]:
     """Yield the rows of a file, in its order.
 
     Args:
@@ -88,7 +89,7 @@ def read_rows(path: Path, document: object = None) -> Iterator[Row]:
             yield from _csv_rows(path)
 
 
-def rows_of(path: Path, document: object) -> Iterator[Row]:
+def rows_of(path: SourcePlace, document: object) -> Iterator[Row]:
     """Yield the rows of a JSON document."""
     objects = _objects_in(document)
     if objects is None:
@@ -126,7 +127,7 @@ def _flat(content: Mapping[str, object], prefix: str = "") -> Row:
     return row
 
 
-def _json_lines(path: Path) -> Iterator[Row]:
+def _json_lines(path: SourcePlace) -> Iterator[Row]:
     with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():
@@ -140,19 +141,19 @@ def _json_lines(path: Path) -> Iterator[Row]:
             yield _flat(content)
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: SourcePlace) -> Iterator[Row]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
             for batch in file.iter_batches(_BATCH_ROWS):
                 yield from map(_flat, batch.to_pylist())
     except pa.ArrowException as error:
         raise InvalidTableFileError(path, f"not a readable Parquet file: {error}") from error
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: SourcePlace) -> Iterator[Row]:
     with _opened(path) as stream:
         first = stream.read(_FIRST)
     if b"\0" in first and not first.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -180,7 +181,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             raise InvalidTableFileError(path, f"line {rows.line_num}: {error}") from error
 
 
-def _check_names(path: Path, names: list[str]) -> None:
+def _check_names(path: SourcePlace, names: list[str]) -> None:
     if not any(names):
         raise InvalidTableFileError(path, "no table: the first line names no columns")
     twice = sorted({each for each in names if each and names.count(each) > 1})
@@ -190,12 +191,12 @@ def _check_names(path: Path, names: list[str]) -> None:
         raise InvalidTableFileError(path, f"{len(names)} columns, at most {MOST_NAMES} are read")
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: SourcePlace) -> str:
     """Return the ending that tells the form, without `.gz`."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def _form(path: Path) -> str:
+def _form(path: SourcePlace) -> str:
     """Return the first ending of the form of a file, by its name or else by its first bytes."""
     suffix = _suffix(path)
     for each in (CSV, JSON, PARQUET):
@@ -207,13 +208,13 @@ def _form(path: Path) -> str:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: SourcePlace) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, which are unpacked where gzip packed them."""
     with path.open("rb") as stream:
         is_packed = stream.read(2) == _GZIP
         stream.seek(0)
         if not is_packed:
-            yield stream
+            yield cast("BinaryIO", stream)
             return
         try:
             with gzip.GzipFile(fileobj=stream) as unpacked:

@@ -26,6 +26,7 @@ import orjson
 from fedperf_client.home.execution_record import columns_from_text
 from fedperf_client.home.store import ExecutionStore, UnknownExecutionError
 from fedperf_client.sources import NothingToReadError, SkippedRecord
+from fedperf_client.sources.opener import SourcePlace
 from fedperf_client.sources.tables.columns import (
     ASKED,
     LONGEST_WORD,
@@ -113,7 +114,7 @@ class UnknownTableError(NothingToReadError):
 class TableSource:
     """A table of past runs in a file."""
 
-    path: Path
+    path: SourcePlace
     mapping: TableMapping = field(default_factory=TableMapping)
     is_named: bool = False  # whether a user said that it is a table of runs
 
@@ -172,7 +173,7 @@ class TableSource:
         return preset, columns, rows
 
 
-def open_table(path: Path) -> TableSource | None:
+def open_table(path: SourcePlace) -> TableSource | None:
     """Recognize a table by its name and its columns; see `OpenSource`."""
     if not path.is_file() or not has_table_name(path):
         return None
@@ -232,10 +233,11 @@ class _SkippedRowError(Exception):
 class _RowReader:
     """Turns rows into executions; knows the rows before."""
 
-    def __init__(self, path: Path, preset: Preset | None, columns: TableColumns) -> None:
+    def __init__(self, path: SourcePlace, preset: Preset | None, columns: TableColumns) -> None:
         self._preset, self._columns, self._uses = preset, columns, columns.by_role
-        self._file = os.fsencode(path.absolute()).decode(errors="replace")
-        self._modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        place = os.fsencode(path.absolute()) if isinstance(path, Path) else str(path).encode()
+        self._file = place.decode(errors="replace")
+        self._modified = datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
         self._seen: Counter[bytes] = Counter()
         self._source = f"table ({preset.name})" if preset else "table"
         self._moments = [

@@ -236,6 +236,11 @@ PROBLEMS: dict[str, tuple[Spoil, str, str]] = {
     "not yet": (_young_certificate, "identity", "clock"),
     "authority expired": (_old_authority, "identity", "authority was valid until"),
     "another key": (_certificate_of_another, "identity", "for another key"),
+    "no server": (
+        write("config.toml", 'watch_paths = ["http://127.0.0.1:1"]'),
+        "history",
+        "http://127.0.0.1:1: cannot be reached",
+    ),
     "no history": (write("config.toml", 'watch_paths = ["nowhere"]'), "history", "does not exist"),
     "model": (
         write("models/shared.safetensors", "x" * 100),

@@ -389,4 +389,4 @@ def _shown_unknown(home: Home, status: ExecutionStatus = ExecutionStatus.OK) -> 
 def test_predict_with_address_refuses_it_as_typed(empty: Home) -> None:
     ended = fedperf(empty, "predict", "s3://bucket/plan.json")
     assert ended.code == 3
-    assert "s3://bucket/plan.json: addresses are not read" in ended.complaint()
+    assert "s3://bucket/plan.json: only local files are read here" in ended.complaint()

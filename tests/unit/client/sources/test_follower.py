@@ -42,7 +42,7 @@ class Looks:
     """Repeated checks of the same paths, hours apart."""
 
     def __init__(self, store: Path, *paths: Path) -> None:
-        self.seen: dict[Path, SourceState] = {}
+        self.seen: dict[str, SourceState] = {}
         self._store, self._paths = store, paths
         self._hours = count(step=3600)
 

@@ -99,7 +99,7 @@ def test_ingest_of_source_that_kills_its_process_continues_with_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "_outcome", dies_of_some)
-    paths = [Path(name) for name in "abcdef"]
+    paths = [SparkLog().begin().write(tmp_path / name) for name in "abcdef"]
     found = {each.path.name: each for each in ingest(paths, tmp_path / "store", jobs=2)}
     assert sorted(found) == list("abcdef")
     assert {name for name, each in found.items() if each.refused} == {"b", "d"}

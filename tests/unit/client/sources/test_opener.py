@@ -17,6 +17,7 @@ from fedperf_client.sources import NothingToReadError, opener
 from fedperf_client.sources.opener import (
     FilePlace,
     JoinedFile,
+    RangeStream,
     UnreadArchiveError,
     open_place,
 )
@@ -56,6 +57,34 @@ def content(place: FilePlace) -> dict[str, object]:
         each.name: content(each) if each.is_dir() else each.open("rb").read()
         for each in place.iterdir()
     }
+
+
+@with_files
+@given(st.data(), st.integers(0, 3_000_000))
+def test_range_stream_seeks_and_reads_like_the_file(data: st.DataObject, size: int) -> None:
+    content = (bytes(range(251)) * (size // 251 + 1))[:size]
+    ranged = io.BufferedReader(
+        RangeStream(lambda start, count: content[start : start + count], size), 4096
+    )
+    plain = io.BytesIO(content)
+    for _ in range(data.draw(st.integers(1, 8))):
+        at, count = data.draw(st.integers(0, size + 9)), data.draw(st.integers(0, 2 * 10**6))
+        assert ranged.seek(at) == plain.seek(at)
+        assert ranged.read(count) == plain.read(count)
+    assert ranged.seek(0, io.SEEK_END) == size
+
+
+def test_range_stream_read_to_its_end_asks_for_growing_ranges() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def read(start: int, size: int) -> bytes:
+        asked.append((start, size))
+        return bytes(max(min(size, 10**7 - start), 0))
+
+    stream = io.BufferedReader(RangeStream(read, 10**7), 4096)
+    assert stream.read() == bytes(10**7)
+    assert len(asked) < 8
+    assert max(size for _, size in asked) <= opener.MAX_BLOCK_BYTES
 
 
 def test_zip_is_listed_and_read_like_its_directory(tmp_path: Path) -> None:

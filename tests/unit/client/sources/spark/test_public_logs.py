@@ -46,7 +46,7 @@ def found(logs: Path) -> dict[str, list[Execution | SkippedRecord]]:
             assert path.name in NO_SOURCES
             continue
         if isinstance(source, EventLogs):
-            every[str(path.relative_to(logs))] = list(source.read())
+            every[str(Path(str(path)).relative_to(logs))] = list(source.read())
     return every
 
 
