@@ -106,16 +106,54 @@ class DataDirectory:
 
     path: Path
 
-    def ingest(self, *logs: StrPath, dry_run: bool = False, jobs: int = 1) -> Table:
-        """Store runs from logs, profiles and histories; a row per source. Repeating has no effect.
+    def ingest(
+        self,
+        *logs: StrPath,
+        dry_run: bool = False,
+        jobs: int = 1,
+        job: str | None = None,
+        job_name: str | None = None,
+        time: str | None = None,
+        cores: str | None = None,
+        nodes: str | None = None,
+        input_size: str | None = None,
+        columns: Sequence[str] | None = None,
+        mapping: StrPath | None = None,
+    ) -> Table:
+        """Store runs from logs, tables and histories; a row per source. Repeating has no effect.
 
         Args:
             logs: files, directories, or addresses of them.
             dry_run: read without storing.
             jobs: processes to read with. With several a script needs the guard
                 `if __name__ == "__main__":`, as `multiprocessing` does.
+            job: of a table of past runs, the column of the job's name.
+            job_name: name of the job of all rows of a table.
+            time: column of run times, such as "seconds" or "elapsed:ms".
+            cores: column of cores in all.
+            nodes: column of machines.
+            input_size: column of input sizes, such as "rows" or "input:gb".
+            columns: further columns that describe the job.
+            mapping: TOML file with these columns.
         """
-        return self._run("ingest", *logs, dry_run=dry_run, jobs=jobs)
+        return self._run(
+            "ingest",
+            *logs,
+            dry_run=dry_run,
+            jobs=jobs,
+            job=job,
+            job_name=job_name,
+            time=time,
+            cores=cores,
+            nodes=nodes,
+            input_size=input_size,
+            columns=None if columns is None else _listed(columns),
+            mapping=mapping,
+        )
+
+    def jobs(self) -> Table:
+        """Return the jobs of tables and campaigns, which `predict` takes by name; a row per job."""
+        return self._run("jobs")
 
     def runs(
         self,
@@ -154,11 +192,13 @@ class DataDirectory:
         """Predict run times; a row per size, with median, interval and query regime.
 
         Args:
-            job: id of a stored run or its beginning, or a workflow file. With `database` a SELECT
-                in a file that ends with .sql, a directory of these, or a dbt project.
+            job: name of a job of `jobs`, id of a stored run or its beginning, or a workflow file.
+                With `database` a SELECT in a file that ends with .sql, a directory of these, or a
+                dbt project.
             cores: total cores to evaluate.
             nodes: node counts to evaluate.
-            at: input size, such as `{"rows": "2x"}`; a value may be a list.
+            at: input size, such as `{"rows": "2x"}`, or values of a job's columns, such as
+                `{"workers": [4, 8]}`.
             deadline: such as "20m". Each row then has the probability of meeting it.
             platform: for the whole workflow.
             database: DuckDB database that the queries read. They are explained and never run.

@@ -26,7 +26,11 @@ before: str | os.PathLike[str] | None = None, \
 after: str | os.PathLike[str] | None = None) -> fedperf.Table
 DataDirectory.drift(self) -> fedperf.Table
 DataDirectory.ingest(self, *logs: str | os.PathLike[str], dry_run: bool = False, \
-jobs: int = 1) -> fedperf.Table
+jobs: int = 1, job: str | None = None, job_name: str | None = None, time: str | None = None, \
+cores: str | None = None, nodes: str | None = None, input_size: str | None = None, \
+columns: collections.abc.Sequence[str] | None = None, \
+mapping: str | os.PathLike[str] | None = None) -> fedperf.Table
+DataDirectory.jobs(self) -> fedperf.Table
 DataDirectory.predict(self, job: str | os.PathLike[str], *, \
 cores: collections.abc.Sequence[int] | None = None, \
 nodes: collections.abc.Sequence[int] | None = None, \
@@ -125,6 +129,16 @@ def test_api_call_with_bad_input_raises_one_line_and_changes_no_file(
         assert str(raised.value)
         assert "\n" not in str(raised.value)
     assert contents(data.path) == before
+
+
+def test_job_of_a_table_is_predicted_by_its_name(tmp_path: Path) -> None:
+    rows = "".join(f"nightly,{2 * n},{600 / n}\n" for n in (1, 2, 4, 8))
+    (tmp_path / "runs.csv").write_text("name,workers,took\n" + rows)
+    data = fedperf.open(tmp_path / "home", create=True)
+    data.ingest(tmp_path / "runs.csv", job="name", time="took", nodes="workers")
+    assert [row["job"] for row in data.jobs()] == ["nightly"]
+    predicted = data.predict("nightly", at={"workers": [2, 4]})
+    assert [row["p50_seconds"] for row in predicted] == pytest.approx([600, 300], rel=0.2)
 
 
 def test_example_of_the_python_page_runs(
