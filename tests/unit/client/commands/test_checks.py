@@ -164,6 +164,7 @@ def test_doctor_on_healthy_data_directory_passes_all_checks_and_adds_no_files(ho
     assert {path.name for path in contents(home.directory)} == before
 
 
+@pytest.mark.slow
 def test_doctor_on_new_data_directory_finds_no_problem(tmp_path: Path) -> None:
     home = Home(tmp_path / "new")
     assert run(cli.main, "--home", home.directory, "init").code == 0

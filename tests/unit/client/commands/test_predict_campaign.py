@@ -313,6 +313,7 @@ def test_predict_campaign_shows_progress_bar_only_on_a_terminal(
         assert "weighing predictors" in ask(home, "rows=500000,workers=3").err
 
 
+@pytest.mark.slow
 def test_profile_stores_private_copy_of_the_campaign_file(empty: Home) -> None:
     file = write_campaign(empty.directory.parent, campaign_text(run="repetitions = 1"))
     assert fedperf(empty, "profile", file).code == 0

@@ -78,6 +78,7 @@ def test_any_command_with_a_secret_in_an_address_prints_none(
     assert "S3cret" not in ended.out + ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_SECRETS)
 def test_configuration_with_a_secret_in_an_address_is_refused_without_it(
     tmp_path: Path, name: str

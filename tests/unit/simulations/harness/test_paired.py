@@ -35,6 +35,7 @@ def test_paired_comparison_exposes_a_mean_change_caused_by_one_outlier() -> None
     assert (row["holds"], row["median holds"], row["better"], row["of"]) == (True, False, 1, 18)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_paired_interval_has_nominal_coverage() -> None:
     rng = np.random.default_rng(1)
@@ -77,6 +78,7 @@ def test_paired_comparison_resamples_groups_as_a_whole() -> None:
     assert (alone.interval, alone.one_left_out, alone.wins) == (None, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("share", [None, 0.5, 0.9])
 def test_grouped_interval_has_nominal_coverage(share: float | None) -> None:

@@ -89,6 +89,7 @@ def answers(executions: list[Execution]) -> tuple[Floats, Floats]:
     return np.log([each.median_seconds for each in found]), widths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", [Platform.OTHER, Platform.DUCKDB, Platform.POLARS])
 def test_ensemble_with_unrelated_command_runs_keeps_operator_predictions(
     platform: Platform,
@@ -100,6 +101,7 @@ def test_ensemble_with_unrelated_command_runs_keeps_operator_predictions(
         assert (wide <= 1.2 * widths).all()
 
 
+@pytest.mark.slow
 def test_ensemble_counts_repeated_workload_of_same_engine_once() -> None:
     medians, widths = answers(home())
     once, often, always = (answers(home() + same_engine(runs)) for runs in RUNS)
