@@ -15,7 +15,7 @@ the wait for the rows of the operator below.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -277,7 +277,7 @@ class PlanNode:
     limit: float | None = None  # most rows that it lets through
     reads_exchange: bool = False  # it reads the exchange below it, in its own partitions
     is_broadcast: bool = False  # an exchange that sends a table to all executors
-    named: Mapping[str, int] = field(default_factory=dict)  # counters of moved and stored rows
+    names: tuple[str, ...] = ()  # of the counters of moved and stored rows, as in `identity`
     content: int = 0  # equal for nodes that compute the same of equal inputs; 0 if unknown
     may_be_sent: tuple[int, ...] = ()  # places of sides that a sort-merge join could broadcast
     code_steps: int = 0  # of code that runs for each row
@@ -288,6 +288,11 @@ class PlanNode:
     def counters(self) -> frozenset[int]:
         """Ids of all its counters."""
         return frozenset(self.identity[1:])
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """Ids of its counters by name, if it moves or stores rows."""
+        return dict(zip(self.names, self.identity[1:], strict=True)) if self.names else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,25 +414,32 @@ def _node(info: Event, children: tuple[int, ...]) -> PlanNode:
         if isinstance(counted := each.get("name"), str)
         and isinstance(number := each.get("accumulatorId"), int)
     }
+    ordered = sorted(ids, key=ids.__getitem__)
     names = ROWS if kind is OperatorKind.TOPK else ROWS + MOVED_ROWS
     # The counter of a broadcast table includes the pages that it is stored in.
     is_broadcast = ids.keys().isdisjoint({*MOVED_ROWS, "partition data size"})
     return PlanNode(
         kind,
-        identity=(int(kind), *sorted(ids.values())) if ids else (),
+        identity=(int(kind), *(ids[each] for each in ordered)) if ids else (),
         rows=_known(ids, names),
         sizes=() if kind is OperatorKind.EXCHANGE and is_broadcast else _known(ids, SIZES),
         partitions=next(iter(_known(ids, PARTITIONS)), None),
         limit=limit_of(description) if kind is OperatorKind.TOPK else None,
         reads_exchange=kind is OperatorKind.EXCHANGE and "ShuffleRead" in name,
         is_broadcast=kind is OperatorKind.EXCHANGE and "Broadcast" in name,
-        named=ids if kind in MOVES_OR_STORES else {},
+        names=_shared(tuple(ordered)) if kind in MOVES_OR_STORES else (),
         content=0 if _UNKNOWN_ROWS.match(name) else content_of(f"{name} {description}"),
         may_be_sent=sides_to_send(name, description),
         code_steps=code_steps,
         times=times_of(info),
         children=children,
     )
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one object for equal names: plans hold hundreds of thousands of nodes."""
+    return names
 
 
 def _known(ids: Mapping[str, int], names: Sequence[str]) -> tuple[int, ...]:
