@@ -159,7 +159,7 @@ def test_doctor_on_healthy_data_directory_passes_all_checks_and_adds_no_files(ho
     assert [each for each in found if each.verdict is not Severity.OK] == []
     assert list(dict.fromkeys(each.check for each in found)) == list(CHECKS)
     said = " ".join(each.what for each in found)
-    for fact in ("3 runs of 3 workloads, schema 6", "flwr 1.41.2", "there:1 responds"):
+    for fact in ("3 runs of 3 workloads, schema 7", "flwr 1.41.2", "there:1 responds"):
         assert fact in said
     assert {path.name for path in contents(home.directory)} == before
 
