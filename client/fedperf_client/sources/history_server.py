@@ -11,14 +11,9 @@ requests need none.
 """
 
 import base64
-import http.client
-import netrc
 import os
 import re
-import ssl
 import tempfile
-import urllib.error
-import urllib.request
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -163,6 +158,13 @@ _NO_SERVER = "no Spark History Server answers there; expected an address like ht
 @contextmanager
 def _request(url: str) -> Iterator[IO[bytes]]:
     """Open what a server answers. Errors are `OSError`s whose `strerror` is for people."""
+    # Ingestion of local logs needs none of these.
+    import http.client
+    import netrc
+    import ssl
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url, headers={"Accept": "application/json, */*"})
     host = urlsplit(url).hostname or ""
     with suppress(FileNotFoundError):

@@ -47,7 +47,6 @@ from fedperf_client.sources.tables.presets import DOCUMENTS, Preset, preset_of
 from fedperf_client.sources.tables.rows import (
     Cell,
     Row,
-    has_table_name,
     read_document,
     read_rows,
 )
@@ -171,15 +170,6 @@ class TableSource:
                 raise InvalidInputError(f"{self.path}: {error}") from error
             raise UnknownTableError(f"{self.path}: {error}") from error
         return preset, columns, rows
-
-
-def open_table(path: SourcePlace) -> TableSource | None:
-    """Recognize a table by its name and its columns; see `OpenSource`."""
-    if not path.is_file() or not has_table_name(path):
-        return None
-    source = TableSource(path)
-    _ = source.columns
-    return source
 
 
 def stored_otherwise(source: TableSource, store: ExecutionStore) -> str | None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fedperf_client.home.execution_record import columns_from_text, columns_to_text
 from fedperf_client.sources import NothingToReadError, SkippedRecord, UnknownSourceError
+from fedperf_client.sources.tables import open_table
 from fedperf_client.sources.tables.columns import (
     ColumnUse,
     Role,
@@ -25,7 +26,7 @@ from fedperf_client.sources.tables.columns import (
     to_size,
 )
 from fedperf_client.sources.tables.presets import text_digest
-from fedperf_client.sources.tables.source import TableSource, UnknownTableError, open_table
+from fedperf_client.sources.tables.source import TableSource, UnknownTableError
 from fedperf_shared.errors import InvalidInputError
 from fedperf_shared.execution import Execution, ExecutionMetadata, ExecutionStatus, JobColumn
 from fedperf_shared.wire.codec import encode_plan
