@@ -2,7 +2,7 @@
 
 A column has at most one role. Roles come from a `TableMapping`, that a user writes or a preset of a
 known table has, and otherwise from names: `duration_ms`, `Input (GB)`, `machine_count`. What
-remains describes the job and is asked for by `fedperf predict JOB --at`, except for results of the
+remains describes the job and is given to `fedperf predict JOB --at`, except for results of the
 run (times, costs, rates), ids, and texts that differ in nearly every run.
 
 Units come from the mapping (`elapsed:ms`), from the name (`elapsed_ms`) or from the values
@@ -56,8 +56,8 @@ class Role(StrEnum):
     LEFT_OUT = "left out"
 
 
-# Roles whose columns describe the job too, and may be asked for.
-ASKED = frozenset((Role.NODES, Role.CORES, Role.SIZE, Role.MEMORY, Role.MACHINE, Role.ENGINE))
+# Roles whose columns describe the job too, and may be in a query.
+DESCRIBING = frozenset((Role.NODES, Role.CORES, Role.SIZE, Role.MEMORY, Role.MACHINE, Role.ENGINE))
 
 _TIMES = {
     **dict.fromkeys(("ns", "nanos", "nanoseconds"), 1e-9),
@@ -215,7 +215,7 @@ class TableColumns:
         return tuple(
             use
             for use in self.uses
-            if use.role is Role.CONFIGURATION or (use.role in ASKED and not use.reason)
+            if use.role is Role.CONFIGURATION or (use.role in DESCRIBING and not use.reason)
         )
 
 

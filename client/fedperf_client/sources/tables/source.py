@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from fedperf_client.home.store import ExecutionStore, UnknownExecutionError
 from fedperf_client.sources import NothingToReadError, SkippedRecord
 from fedperf_client.sources.opener import SourcePlace
 from fedperf_client.sources.tables.columns import (
-    ASKED,
+    DESCRIBING,
     LONGEST_WORD,
     SAMPLE,
     ColumnsError,
@@ -109,9 +109,9 @@ class UnknownTableError(NothingToReadError):
     """Raised for a table of no known form, whose columns neither names nor a user tell."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableSource:
-    """A table of past runs in a file."""
+    """A table of past runs in a file. Its form is found once."""
 
     path: SourcePlace
     mapping: TableMapping = field(default_factory=TableMapping)
@@ -120,12 +120,17 @@ class TableSource:
     @property
     def columns(self) -> TableColumns:
         """How its columns are understood, by its first rows; errors as `read`."""
-        return self._opened()[1]
+        return self._form[1]
 
     @property
     def preset(self) -> Preset | None:
         """The preset whose form it has; errors as `read`."""
-        return self._opened()[0]
+        return self._form[0]
+
+    @cached_property
+    def _form(self) -> tuple[Preset | None, TableColumns]:
+        preset, columns, _ = self._opened()
+        return preset, columns
 
     def read(self) -> Iterator[Execution | SkippedRecord]:
         """Yield every row once; see `Source.read`."""
@@ -370,7 +375,7 @@ class _RowReader:
         for use in self._columns.configuration:
             value = _value(use, row.get(use.name))
             if value is not None:
-                role = use.role.value if use.role in ASKED else ""
+                role = use.role.value if use.role in DESCRIBING else ""
                 columns.append(JobColumn(use.name, value, role))
         return tuple(columns)
 
