@@ -166,7 +166,8 @@ class ConfigurationPrediction:
     # Of the campaign, which rules this configuration out; None if none does.
     broken_constraint: str | None = None
     no_promise: str | None = None  # why no deadline is promised; None where one may be
-    cost: float | None = None  # of the median time, in money or core-seconds; None if not asked
+    # Of the median time, in money or core-seconds; None without `--cheapest`.
+    cost: float | None = None
     cost_words: str = ""  # the same for people
 
     @property

@@ -6,8 +6,8 @@ a job of any length takes a few seconds.
 
 A column that half of the runs lack is left out, as are texts that differ in nearly every run. Runs
 that lack a number of another column are left out too; a lacking word is a word of its own. Cores or
-memory that are the same multiple of the nodes in every run are not a column of their own, but may
-be asked for in their place.
+memory that are the same multiple of the nodes in every run are not a column of their own, but a
+query may name them instead.
 """
 
 import statistics

@@ -24,7 +24,7 @@ LEAST_SHOWN = 0.005  # members of less weight are not shown to people
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job that can be asked."""
+    """A job of a table or a campaign, which columns describe."""
 
     measured: "JobMeasurements"
     elsewhere: "Scatter"  # repeats of other jobs
@@ -223,7 +223,7 @@ def _draw(
 
 def _cheapest_sentence(best: "ConfigurationPrediction | None") -> str:
     if best is None:
-        return "cheapest: none that was asked can be promised"
+        return "cheapest: none of the query can be promised"
     return f"cheapest: {_setting(best.columns)}, for {best.cost_words}"
 
 

@@ -1,4 +1,4 @@
-"""`fedperf jobs`: the jobs that `fedperf predict JOB` can be asked about."""
+"""`fedperf jobs`: the jobs that `fedperf predict JOB` predicts."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ LONGEST = 100  # characters of a name, and of the ranges
 
 
 def jobs(context: typer.Context, json: Json = False) -> None:
-    """List the jobs that predict JOB --at can be asked about, with the measured ranges.
+    """List the jobs that predict JOB --at predicts, with the measured ranges.
 
     They are profiled campaigns, and the jobs of ingested tables of past runs.
     """
@@ -25,13 +25,13 @@ def jobs(context: typer.Context, json: Json = False) -> None:
     show_table(
         some_rows,
         json=json,
-        empty="no job can be asked by its columns; ingest a table of past runs with: fedperf "
+        empty="no job has columns to predict it by; ingest a table of past runs with: fedperf "
         "ingest runs.csv, or measure a job with: fedperf profile FILE",
     )
     if not json and rows:
         if len(some_rows) < len(rows):
             typer.echo(f"{len(some_rows)} of {len(rows)} jobs shown; --json lists all")
-        typer.echo("ask: fedperf predict JOB --at COLUMN=VALUE,...")
+        typer.echo("next: fedperf predict JOB --at COLUMN=VALUE,...")
 
 
 def _rows(home: Home) -> Iterator[list[Fact]]:

@@ -141,7 +141,7 @@ def ingest(
         understood = table_columns.understood(tables) if dry_run or json else []
         _show(outcomes, len(stored), stored=not dry_run, tables=understood, json=json)
         if not json and not dry_run and tables:
-            typer.echo("fedperf jobs lists the jobs that can be asked")
+            typer.echo("fedperf jobs lists the jobs that fedperf predict knows by name")
     if problems:
         raise InvalidInputError("; ".join(problems))
 

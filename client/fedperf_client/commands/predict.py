@@ -82,7 +82,7 @@ def predict(
     columns: Annotated[list[str] | None, typer.Option("--set", hidden=True)] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a .png or .html file.")] = None,
     cheapest: Annotated[
-        bool, typer.Option("--cheapest", help="Of a job: name the cheapest that was asked.")
+        bool, typer.Option("--cheapest", help="Of a job: name the cheapest values of the query.")
     ] = False,
     prices: Annotated[
         Path | None,
@@ -94,8 +94,8 @@ def predict(
 ) -> None:
     """Predict the run time of a workflow or a job with an interval, and if it meets a deadline.
 
-    With --at the same work has more or less data. A job of a table or a campaign is asked at
-    values of its columns, as in fedperf predict JOB --at rows=5e6,workers=16; fedperf jobs lists
+    With --at the same work has more or less data. A job of a table or a campaign is predicted
+    at values of its columns, as in fedperf predict JOB --at rows=5e6,workers=16; fedperf jobs lists
     them. With --database queries are explained by DuckDB and never run; their rows are those of
     earlier runs of the same text on the same tables, where there are any. P50 is the median; nine
     of ten executions stay below P90. A query outside the training support is marked as
@@ -115,7 +115,9 @@ def predict(
     home, settings = _home(context), [*(at or ()), *(columns or ())]
     job = campaign if campaign is not None else _job_named(home, workflow)
     if job is not None:
-        _require_none(cores, nodes, platform, database, "a job is asked by --at cores=8, ... alone")
+        _require_none(
+            cores, nodes, platform, database, "a job is predicted at --at cores=8, ... alone"
+        )
         load_function(CAMPAIGNS, "answer")(
             home,
             job,
